@@ -1,10 +1,11 @@
-/* kind.h - what an implementation of storage.h provides, and what all of them share. */
+/* kind.h - the functions that an implementation of storage.h provides, and helpers that
+ * all implementations share. */
 #ifndef SL_STORAGE_KIND_H
 #define SL_STORAGE_KIND_H
 
 #include "storage/storage.h"
 
-/* The functions of storage.h, which describes them. */
+/* The functions of an implementation. storage.h describes them. */
 struct sl_storage_kind {
     void (*close)(struct sl_storage *s);
     void (*submit)(struct sl_storage *s, struct sl_storage_op *op);
@@ -19,25 +20,28 @@ struct sl_storage_kind {
     void (*check)(struct sl_storage *s);
 };
 
-/* The first field of the struct of every implementation. */
+/* Every implementation has a struct whose first field is this one. */
 struct sl_storage {
     const struct sl_storage_kind *kind;
 };
 
-/* The operation after this one in a list, or the first one if op is NULL. NULL: no more. */
+/* Return the operation after `op` in a list, or the first one if `op` is NULL. Returns
+ * NULL at the end of the list. */
 struct sl_storage_op *sl_storage_op_after(const struct sl_list *list,
                                           const struct sl_storage_op *op);
 
-/* Move the first operations of a list, at most this many, to the end of another one. */
+/* Move at most `most` operations from the head of one list to the end of another. */
 void sl_storage_move_ops(struct sl_list *from, struct sl_list *to, size_t most);
 
-/* Do all names of the operation have a valid length? If not, it is rejected with ETOOBIG. */
+/* Return whether all names of the operation have a valid length. If not, the caller
+ * rejects the operation with ETOOBIG. */
 bool sl_storage_names_fit(const struct sl_storage_op *op);
 
-/* The number of operations in a list. */
+/* Return the number of operations in a list. */
 size_t sl_storage_count_ops(const struct sl_list *list);
 
-/* Call `done` and free the bytes of the result, which the implementation has allocated. */
+/* Call op->done(), then free the bytes of the result, which the implementation has
+ * allocated. */
 void sl_storage_deliver(struct sl_storage_op *op);
 
 #endif /* SL_STORAGE_KIND_H */

@@ -1,5 +1,6 @@
-/* storage.c - calls the functions of the implementation, and checks the arguments of callers. It
- * also has the functions that the implementations share. */
+/* storage.c - checks the arguments of callers and calls the functions of the
+ * implementation. This file also contains the helpers that the implementations
+ * share. */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -60,14 +61,15 @@ bool sl_storage_names_fit(const struct sl_storage_op *op)
 void sl_storage_deliver(struct sl_storage_op *op)
 {
     void *value = (void *)op->result.value.at, *rows = (void *)op->result.rows;
-    op->done(op); /* The operation may be gone after this. */
+    op->done(op); /* The owner may free the operation in this call. */
     free(value);
     free(rows);
 }
 
 /* --- For callers ------------------------------------------------------------- */
 
-/* What the caller must have set. Bytes with a length must exist. */
+/* Check that the caller has set all required fields, and that no bytes with a length
+ * are NULL. */
 static void check_op(const struct sl_storage_op *op)
 {
     assert(op->done != NULL);

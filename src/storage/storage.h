@@ -1,24 +1,27 @@
 /* storage.h - the data that survives a restart: the current term, commits, and bars.
  *
- * One interface, two implementations: LMDB in a file of the data directory, for one server; etcd,
- * for a cluster. A caller submits operations, and sl_storage_work() reports their results later,
- * on the caller's thread: the storage works on threads of its own or waits for a network, and
- * the caller has an event loop that must not wait.
+ * The interface has two implementations: LMDB, in a file of the data directory, for a
+ * single server; and etcd, for a cluster. A caller submits operations, and
+ * sl_storage_work() reports their results later, on the caller's thread. The storage
+ * runs its own threads or waits for a network, so that it never blocks the caller's
+ * event loop.
  *
  *     commit:  was this request committed before?   then it succeeds, and nothing is done again
  *              is the term the current one?         else ESTALE, with the current one
  *              is the transaction barred?           then EBARRED
  *              else it is applied, with its request, at the next revision
  *
- * in this order: a client that lost an answer repeats its request, perhaps to the keeper of the
- * next term, and must learn that it was committed. A *bar* makes sure that a transaction does
- * not commit any more, although its commit may be on its way.
+ * The order matters: a client that lost the connection repeats its request, perhaps to
+ * the keeper of the next term, and must learn that the request was committed. A *bar*
+ * makes sure that a transaction can no longer commit, even if its commit has already
+ * been sent.
  *
- * The storage does operations in the order of submission. It does those that wait together in
- * one write, with one sync, where each succeeds or fails alone. A result is durable before it is
- * reported. Revisions never decrease. On etcd they are etcd's own, and operations that were done
- * together have the same one. READ and SCAN do not wait for other operations: they see what was
- * reported before they were submitted, and perhaps more. */
+ * The storage executes operations in the order of submission. It groups waiting
+ * operations into one write with one sync; each operation still succeeds or fails
+ * separately. The storage makes a result durable before it reports it. Revisions never
+ * decrease. On etcd they are etcd's own revisions, and all operations of one group have
+ * the same revision. READ and SCAN do not wait for other operations: they see all
+ * changes that were reported before they were submitted, and perhaps newer ones. */
 #ifndef SL_STORAGE_STORAGE_H
 #define SL_STORAGE_STORAGE_H
 
@@ -28,22 +31,23 @@
 
 struct sl_storage; /* Opaque. */
 
-/* Longer names are ETOOBIG: table and key together; a request. */
+/* Limits for the length of a table name plus a key, and of a request. Longer names fail
+ * with ETOOBIG. */
 #define SL_STORAGE_NAME_BYTES_MAX 509
 #define SL_STORAGE_REQUEST_BYTES_MAX 511
 
 enum sl_storage_op_type {
-    /* Begin the next term, for this node, if `term` is still the current one and, unless it is
-     * 0, `heartbeat` is current as well. Drops bars of older terms. LMDB compares nothing, since
-     * only one server uses it. */
+    /* Begin the next term with this node as the keeper, if `term` is still the current
+     * term. If `heartbeat` is not 0, it must be current too. Removes bars of older
+     * terms. LMDB does not compare anything, because only one server uses it. */
     SL_STORAGE_CLAIM,
-    SL_STORAGE_READ_TERM, /* Read the current term. Only on etcd, like the next one. */
-    /* term, fence_limit, longest_ms: if the node is still the keeper, store both limits and a new
-     * heartbeat. */
+    SL_STORAGE_READ_TERM, /* Read the current term. Only on etcd, like RENEW. */
+    /* term, fence_limit, longest_ms: store both limits and a new heartbeat, if the node
+     * is still the keeper. */
     SL_STORAGE_RENEW,
-    SL_STORAGE_COMMIT,  /* term, id, request, writes; without writes it only checks. */
+    SL_STORAGE_COMMIT,  /* term, id, request, writes; without writes: only check. */
     SL_STORAGE_BAR,     /* term, id */
-    SL_STORAGE_OUTCOME, /* request: was it committed? */
+    SL_STORAGE_OUTCOME, /* request: return whether it was committed. */
     SL_STORAGE_READ,    /* table, key */
     SL_STORAGE_SCAN,    /* table, rows_max */
 };
@@ -59,31 +63,32 @@ struct sl_storage_row {
 
 /* The record of the current term. */
 struct sl_storage_term {
-    uint64_t term;        /* 0: there was none yet. */
+    uint64_t term;        /* 0: no term has begun yet. */
     uint32_t node;        /* The keeper. */
     uint64_t heartbeat;   /* Increases with each renewal. */
-    sl_fence fence_limit; /* The keeper gives no fence above this one, */
-    sl_ms longest_ms;     /* and no longer lease. */
+    sl_fence fence_limit; /* The keeper issues no higher fence, */
+    sl_ms longest_ms;     /* and grants no longer lease. */
 };
 
 /* The result of an operation. */
 struct sl_storage_result {
-    int status; /* OK; ESTALE: `term` is the current one; EBARRED; ENOSPC, EIO, ENOMEM. */
+    /* OK; ESTALE, with the current term in `term`; EBARRED, ENOSPC, EIO or ENOMEM. */
+    int status;
     uint64_t term;
     uint64_t revision; /* COMMIT, OUTCOME. */
     bool found;        /* READ, OUTCOME. */
     struct sl_bytes value;
-    const struct sl_storage_row
-        *rows; /* SCAN: in the order of memcmp() of their keys. */
+    const struct sl_storage_row *rows; /* SCAN: sorted by key, as memcmp() compares. */
     uint32_t row_count;
-    /* READ_TERM: the record. CLAIM that succeeded: the previous record, with the new term.
-     * ESTALE: the current record. */
+    /* After READ_TERM: the record of the current term. After a CLAIM that succeeded:
+     * the previous record, but with the new term. After ESTALE: the current record. */
     struct sl_storage_term term_record;
 };
 
-/* An operation. The storage borrows it, with everything it points to, until it calls `done`.
- * After ENOSPC, EIO, ENOMEM and ETOOBIG nothing was done, and nothing will be. ECLOSED, after
- * sl_storage_hurry(): it may have been done; SL_STORAGE_OUTCOME will tell. */
+/* An operation. The storage borrows the operation and everything that it points to,
+ * until it calls `done`. After ENOSPC, EIO, ENOMEM and ETOOBIG, the operation has had
+ * no effect and never will. After ECLOSED, which occurs only after sl_storage_hurry(),
+ * the operation may have been executed; use SL_STORAGE_OUTCOME to find out. */
 struct sl_storage_op {
     enum sl_storage_op_type type;
     uint64_t term, id;
@@ -91,8 +96,8 @@ struct sl_storage_op {
     struct sl_bytes table, key;
     const struct sl_storage_write *writes;
     uint32_t write_count;
-    uint32_t rows_max;    /* SCAN: more rows are ETOOBIG, */
-    size_t bytes_max;     /* and so are more bytes; 0: no limit. */
+    uint32_t rows_max;    /* SCAN: more rows fail with ETOOBIG, */
+    size_t bytes_max;     /* and so do more bytes; 0: no limit. */
     uint32_t node;        /* CLAIM. */
     uint64_t heartbeat;   /* CLAIM. */
     sl_fence fence_limit; /* RENEW. */
@@ -100,82 +105,89 @@ struct sl_storage_op {
 
     void (*done)(struct sl_storage_op *op);
     void *owner;
-    struct sl_storage_result result; /* Its bytes are valid until `done` returns. */
-    struct sl_list place;            /* The storage's. */
+    struct sl_storage_result result; /* Its bytes stay valid until `done` returns. */
+    struct sl_list place;            /* Used by the storage. */
 };
 
 struct sl_storage_settings {
     const char *directory; /* The directory of the store. */
-    size_t bytes_max;      /* The store grows up to this size; then ENOSPC. */
-    sl_ms dedup_keep_ms;   /* The storage remembers a request for so long. */
-    uint32_t group_max;    /* Commits with one sync; 1: each has its own. */
+    size_t bytes_max;      /* The store grows up to this size; beyond it, ENOSPC. */
+    sl_ms dedup_keep_ms;   /* How long the storage remembers a request. */
+    uint32_t group_max;    /* How many commits may share a sync; 1: none. */
 };
 
-/* How to reach etcd. Texts are copied. */
+/* How to reach etcd. The storage copies the strings. */
 struct sl_etcd_settings {
-    const char *members;         /* "http://a:2379,http://b:2379"; one is enough. */
-    const char *prefix;          /* Of all keys, so that clusters can share etcd. */
+    const char *members; /* "http://a:2379,http://b:2379"; one is enough. */
+    const char *prefix;  /* Prefix of all keys, so that clusters can share etcd. */
     const char *user, *password; /* "": none. */
     const char *ca, *cert, *key; /* Files, for https; "": none. */
-    sl_ms answer_ms;             /* How long to wait for an answer of a member. */
-    uint32_t ops_max;            /* Operations of one transaction (--max-txn-ops), */
-    size_t request_bytes_max;    /* and its bytes (--max-request-bytes). */
-    sl_ms dedup_keep_ms;         /* As above. */
+    sl_ms answer_ms;             /* How long to wait for a member's answer. */
+    uint32_t ops_max;         /* Limit of operations per transaction (--max-txn-ops), */
+    size_t request_bytes_max; /* and of bytes per request (--max-request-bytes). */
+    sl_ms dedup_keep_ms;      /* How long the storage remembers a request. */
     uint32_t group_max;
 };
 
-/* Sends nothing yet, so it does not fail if etcd cannot be reached. NULL: `why` says what is wrong
- * with the settings. */
+/* Open a storage on etcd. This sends nothing yet, so it succeeds even if etcd cannot be
+ * reached. Returns NULL if a setting is invalid, with the reason in `why`. */
 struct sl_storage *sl_storage_open_etcd(const struct sl_etcd_settings *s, char *why,
                                         size_t why_bytes);
 
-/* Check each page and each record of the store in a directory, within most_ms. The check runs in
- * a child process, which a damaged file may kill. Call it before the store is opened, and before
- * the caller has threads. SLUICE_OK; ENOENT: there is no store; ETRUNCATED: it is damaged, or
- * could not be checked in time; EFOREIGN, EVERSION, EACCES, ENOMEM, EIO. Unless it is OK or
- * ENOENT, `why` says what is wrong, and what to do. */
+/* Check each page and each record of the store in a directory, within most_ms. The
+ * check runs in a child process, because a damaged file may kill the process that reads
+ * it. Call this before opening the store and before starting threads. Returns
+ * SLUICE_OK; ENOENT if there is no store; ETRUNCATED if the store is damaged or the
+ * check took too long; EFOREIGN, EVERSION, EACCES, ENOMEM or EIO. Except after OK and
+ * ENOENT, `why` contains the reason and the remedy. */
 #define SL_STORAGE_WHY_BYTES 400u
 int sl_storage_try_lmdb(const char *directory, sl_ms most_ms, char *why,
                         size_t why_bytes);
 
-/* NULL: `why` says what is wrong, and what to do. */
+/* Open the store in s->directory; create it if it does not exist. On failure, returns
+ * NULL and writes the reason and the remedy to `why`. */
 struct sl_storage *sl_storage_open_lmdb(const struct sl_storage_settings *s, char *why,
                                         size_t why_bytes);
 
-/* The server is about to stop: from now on, an operation whose outcome cannot be found out within
- * about two seconds is ECLOSED. Before, it waits until the disk or etcd works again. */
+/* Prepare for shutdown. Without this call, an operation whose outcome is unknown waits
+ * until the disk or etcd works again. From now on, it fails with ECLOSED after about
+ * two seconds. */
 void sl_storage_hurry(struct sl_storage *s);
 
-/* Finishes submitted operations first, as after sl_storage_hurry(). Their `done` must not submit
- * another one. NULL is allowed. */
+/* Close the storage. This finishes submitted operations first, as after
+ * sl_storage_hurry(). Their `done` functions must not submit new operations. NULL is
+ * allowed. */
 void sl_storage_close(struct sl_storage *s);
 
 void sl_storage_submit(struct sl_storage *s, struct sl_storage_op *op);
 
-/* The descriptor is readable while results are there. sl_storage_work() then calls `done` for at
- * most this many operations. True: there are more. */
+/* sl_storage_fd() returns a descriptor that is readable while there are results to
+ * report. sl_storage_work() then calls `done` for at most `most` operations. It returns
+ * true if there are more. */
 int sl_storage_fd(const struct sl_storage *s);
 bool sl_storage_work(struct sl_storage *s, size_t most);
 
-/* From now on sl_storage_work() calls `changed` with the record of the current term, when it has
- * changed, and when etcd can be reached again after it could not. */
+/* Watch the current term: from now on, sl_storage_work() calls `changed` with the term
+ * record whenever it has changed, and whenever etcd becomes reachable again. */
 void sl_storage_watch(struct sl_storage *s,
                       void (*changed)(void *owner, const struct sl_storage_term *term),
                       void *owner);
 
-/* Why the storage does not work, for an operator; "" if it works. It also says why operations are
- * not answered: a commit that may have been done is tried again until that is known. */
+/* Return the reason why the storage does not work, as a text for the operator; "" if it
+ * works. The text also explains why operations take long: the storage retries a commit
+ * whose outcome is unknown until it knows the outcome. */
 const char *sl_storage_trouble(const struct sl_storage *s);
 
 struct sl_storage_stats {
     uint64_t term, revision;
     uint64_t commits, duplicates, groups, errors;
     uint64_t keys, bytes_used, bytes_max;
-    size_t waiting; /* Operations that are not reported yet. */
+    size_t waiting; /* Operations that have not been reported yet. */
 };
 void sl_storage_stats(struct sl_storage *s, struct sl_storage_stats *out);
 
-/* Check the invariants: each operation is in exactly one queue or task, and so on. For tests. */
+/* Check the invariants; for example, each operation is in exactly one queue or task.
+ * For tests. */
 void sl_storage_check(struct sl_storage *s);
 
 #endif /* SL_STORAGE_STORAGE_H */

@@ -1,4 +1,5 @@
-/* lmdb.c - the storage of one server: its queues, its two threads, its life. */
+/* lmdb.c - the storage of a single server: its queues, its two threads, opening and
+ * closing. */
 #include <assert.h>
 #include <errno.h>
 #include <poll.h>
@@ -15,7 +16,7 @@
 _Static_assert(SL_STORAGE_NAME_BYTES_MAX + 2 == SL_STORE_KEY_MAX, "store.h: data");
 _Static_assert(SL_STORAGE_REQUEST_BYTES_MAX <= SL_STORE_KEY_MAX, "store.h: requests");
 
-#define BYTES_MIN ((size_t)1 << 20) /* A smaller store is of no use. */
+#define BYTES_MIN ((size_t)1 << 20) /* A smaller store is not useful. */
 
 static struct sl_lmdb *lmdb_of(const struct sl_storage *s)
 {
@@ -60,8 +61,8 @@ bool sl_lmdb_is_in_a_hurry(struct sl_lmdb *l)
 
 /* --- The threads ------------------------------------------------------------- */
 
-/* Wait for operations and take at most group_max of them. False: the storage closes, and there
- * are none. */
+/* Wait for operations and take at most group_max of them. Returns false if the storage
+ * is closing and no operations are left. */
 static bool take_group(struct sl_lmdb *l, struct sl_lmdb_lane *lane,
                        struct sl_list *group)
 {
@@ -158,7 +159,7 @@ static void hurry(struct sl_storage *s)
     pthread_mutex_unlock(&l->lock);
 }
 
-/* No other thread changes the term. */
+/* Do nothing: only this server changes the term, so there is no change to report. */
 static void watch(struct sl_storage *s,
                   void (*changed)(void *owner, const struct sl_storage_term *term),
                   void *owner)
@@ -190,13 +191,13 @@ static void check(struct sl_storage *s)
     size_t done = sl_storage_count_ops(&l->done);
     size_t queued = sl_storage_count_ops(&l->writes.waiting) +
                     sl_storage_count_ops(&l->reads.waiting);
-    /* The threads have the operations that are in no queue. */
+    /* The other operations are in the groups that the threads are working on. */
     assert(queued + done <= l->stats.waiting);
     assert((poll(&p, 1, 0) == 1) == (done > 0));
     pthread_mutex_unlock(&l->lock);
 }
 
-/* --- Life -------------------------------------------------------------------- */
+/* --- Opening and closing ----------------------------------------------------- */
 
 static int make_store(struct sl_lmdb *l, char *why, size_t why_bytes)
 {
@@ -230,7 +231,8 @@ static void end_thread(struct sl_lmdb *l, struct sl_lmdb_lane *lane)
     pthread_join(lane->thread, NULL);
 }
 
-/* Signals are for the threads of the caller. */
+/* Start both threads with all signals blocked, so that the caller's threads receive
+ * them. */
 static int start_threads(struct sl_lmdb *l)
 {
     sigset_t all, before;
@@ -256,7 +258,8 @@ static void destroy(struct sl_lmdb *l)
     free(l);
 }
 
-/* False: `why` explains it. */
+/* Open the store and start the threads. On failure, returns false and writes the reason
+ * to `why`. */
 static bool start(struct sl_lmdb *l, char *why, size_t why_bytes)
 {
     if (find_store(l, why, why_bytes) != SLUICE_OK) return false;

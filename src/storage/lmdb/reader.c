@@ -1,13 +1,15 @@
-/* reader.c - the reading thread: single rows and scans of what is committed. */
+/* reader.c - the reading thread: reads single rows and scans tables of committed
+ * data. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "storage/lmdb/lmdb_internal.h"
 
-#define BEGIN_TRIES 1000 /* A millisecond each; see begin_reading(). */
+#define BEGIN_TRIES 1000 /* One millisecond apart; see begin_reading(). */
 
-/* These return 0 or an error of LMDB; after 0 op->result is the answer. */
+/* These functions return 0 or an error of LMDB. After 0, op->result contains the
+ * answer. */
 
 static int read_row(struct sl_lmdb *l, MDB_txn *txn, struct sl_storage_op *op)
 {
@@ -21,7 +23,7 @@ static int read_row(struct sl_lmdb *l, MDB_txn *txn, struct sl_storage_op *op)
     if (rc == MDB_NOTFOUND) return 0;
     if (rc != 0) return rc;
     if (!sl_store_read_record(&k, &v, &revision, &value)) return MDB_CORRUPTED;
-    char *copy = malloc(value.n + 1); /* An empty value is not NULL, either. */
+    char *copy = malloc(value.n + 1); /* Not NULL even for an empty value. */
     if (copy == NULL) return ENOMEM;
     memcpy(copy, value.at, value.n);
     op->result.found = true;
@@ -34,11 +36,11 @@ static int read_row(struct sl_lmdb *l, MDB_txn *txn, struct sl_storage_op *op)
 
 struct scan {
     MDB_cursor *cursor;
-    struct sl_store_key prefix; /* Of all keys of the table. */
+    struct sl_store_key prefix; /* Prefix of all keys of the table. */
     bool begun;
 };
 
-/* The next row of the table. MDB_NOTFOUND: there are no more. */
+/* Read the next row of the table. Returns MDB_NOTFOUND after the last row. */
 static int next_row(struct scan *s, struct sl_storage_row *row)
 {
     MDB_val k = {s->prefix.n, s->prefix.bytes}, v;
@@ -105,8 +107,9 @@ static int scan_table(struct sl_lmdb *l, MDB_txn *txn, struct sl_storage_op *op)
 
 /* --- A group ----------------------------------------------------------------- */
 
-/* Locks `map`, whatever is returned. After a commit that failed at its end, LMDB accepts no
- * reader until the writer opens the store again, which it does at once. */
+/* Lock `map` and begin a read transaction. `map` stays locked even if this fails. If a
+ * commit has failed in its last step, LMDB rejects readers until the writer reopens the
+ * store, which the writer does at once. So this function retries. */
 static int begin_reading(struct sl_lmdb *l, MDB_txn **txn)
 {
     for (int tries = 1;; tries++) {

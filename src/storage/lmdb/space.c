@@ -1,4 +1,5 @@
-/* space.c - how much of the file an operation may use, and which error means a full disk. */
+/* space.c - limits how much of the file an operation may use, and recognizes a full
+ * disk. */
 #include <errno.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -6,7 +7,7 @@
 
 #include "storage/lmdb/lmdb_internal.h"
 
-#define RESERVE_BYTES_MIN ((size_t)256 << 10) /* For operations that free something. */
+#define RESERVE_BYTES_MIN ((size_t)256 << 10) /* For operations that free space. */
 #define RESERVE_BYTES_MAX ((size_t)64 << 20)
 #define DISK_BYTES_MIN ((size_t)1 << 20) /* A disk with less free space is full. */
 
@@ -26,7 +27,7 @@ size_t sl_lmdb_map_bytes(const struct sl_lmdb *l, enum sl_lmdb_level level)
     if (reserve > RESERVE_BYTES_MAX) reserve = RESERVE_BYTES_MAX;
     if (level == SL_LMDB_FOR_WRITES) all -= reserve;
     if (level == SL_LMDB_FOR_DELETIONS) all -= reserve / 4;
-    return all & ~(size_t)0xffff; /* Whole pages, whatever the page size is. */
+    return all & ~(size_t)0xffff; /* A multiple of every possible page size. */
 }
 
 int sl_lmdb_open_store(struct sl_lmdb *l, char *why, size_t why_bytes)
@@ -59,7 +60,8 @@ int sl_lmdb_set_level(struct sl_lmdb *l, enum sl_lmdb_level level)
     return rc == 0 ? 0 : sl_lmdb_reopen(l);
 }
 
-/* LMDB reports a short write as EIO, and a disk that becomes full causes short writes. */
+/* Return whether the disk is full. LMDB reports a short write as EIO, and a disk that
+ * becomes full causes short writes. */
 static bool is_full(const struct sl_lmdb *l)
 {
     char path[PATH_MAX];

@@ -1,4 +1,4 @@
-/* store.c - the records of the store, one kind after the other. */
+/* store.c - reads and writes each kind of record in the store. */
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
@@ -28,7 +28,7 @@ void sl_store_set_u64(void *at, uint64_t n)
 
 static MDB_val val(const void *at, size_t n)
 {
-    return (MDB_val){n, (void *)at}; /* LMDB does not write to it. */
+    return (MDB_val){n, (void *)at}; /* LMDB does not write to these bytes. */
 }
 
 int sl_store_get_number(const struct sl_store *s, MDB_txn *txn, const char *name,
@@ -155,7 +155,7 @@ int sl_store_last_time(const struct sl_store *s, MDB_txn *txn, sl_ms *out)
     return rc;
 }
 
-/* Remove the oldest request, if it is of this time or before. */
+/* Remove the oldest request, if its time is not after `until`. */
 static int forget_one(const struct sl_store *s, MDB_txn *txn, MDB_cursor *c,
                       sl_ms until)
 {
@@ -166,7 +166,7 @@ static int forget_one(const struct sl_store *s, MDB_txn *txn, MDB_cursor *c,
     if (rc != 0) return rc;
     if (v.mv_size > sizeof copy) return MDB_CORRUPTED;
     struct sl_bytes request = {copy, v.mv_size};
-    memcpy(copy, v.mv_data, v.mv_size); /* A deletion may move the original. */
+    memcpy(copy, v.mv_data, v.mv_size); /* Deleting a record may move the original. */
     rc = sl_store_get_request(s, txn, request, &r);
     if (rc != 0) return rc == MDB_NOTFOUND ? MDB_CORRUPTED : rc;
     if (r.time_ms > until) return MDB_NOTFOUND;
@@ -203,7 +203,7 @@ int sl_store_bar(const struct sl_store *s, MDB_txn *txn, uint64_t term, uint64_t
     return mdb_put(txn, s->barred, &k, &v, 0);
 }
 
-/* All bars are of one term, so the first key has the lowest id. */
+/* All bars belong to one term, so the first key has the lowest id. */
 int sl_store_unbar_oldest(const struct sl_store *s, MDB_txn *txn, size_t most)
 {
     MDB_stat stat;

@@ -11,8 +11,8 @@ struct check {
     const struct sl_store *store;
     MDB_txn *txn;
     struct sl_store_counts *counts;
-    struct sl_bytes table; /* Of the previous record. */
-    sl_ms time_ms;         /* Of the previous request. */
+    struct sl_bytes table; /* Table of the previous record. */
+    sl_ms time_ms;         /* Time of the previous request. */
     char *why;
     size_t why_bytes;
 };
@@ -42,7 +42,7 @@ static int check_record(struct check *c, const MDB_val *k, const MDB_val *v)
                       n, revision);
     if (n == 0 || table.n != c->table.n || memcmp(table.at, c->table.at, table.n) != 0)
         c->counts->tables++;
-    c->table = table; /* Valid as long as the transaction. */
+    c->table = table; /* Valid until the transaction ends. */
     c->counts->value_bytes += value.n;
     return 0;
 }

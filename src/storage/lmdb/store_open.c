@@ -1,4 +1,4 @@
-/* store_open.c - creates and opens a store, or says why it cannot. */
+/* store_open.c - creates and opens a store; on failure it reports the reason. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -87,8 +87,8 @@ static int refuse(const char *path, int rc, char *why, size_t why_bytes)
 
 /* --- LMDB -------------------------------------------------------------------- */
 
-/* LMDB maps its lock file. If the disk has no space for a page of it, writing to that page raises
- * SIGBUS, so the space is allocated first. */
+/* Create the lock file and allocate its space. LMDB maps its lock file: if the disk had
+ * no space for a page of the file, writing to that page would raise SIGBUS. */
 static int make_lock(const char *path)
 {
     char name[PATH_MAX];
@@ -110,7 +110,8 @@ static void on_assert(MDB_env *env, const char *where)
     fprintf(stderr, "the file %s is damaged (sluice store check); LMDB says: ", path);
 }
 
-/* LMDB would follow a symbolic link and write to another file; to the lock even as a reader. */
+/* Return whether a path is a symbolic link. LMDB would follow the link and write to
+ * another file. It writes to the lock file even if it only reads the store. */
 static bool is_link(const char *path)
 {
     char lock[PATH_MAX];
@@ -139,7 +140,9 @@ static int open_env(struct sl_store *s, const char *path, size_t bytes_max)
     if ((rc = mdb_env_open(s->env, path, flags, 0600)) != 0) return rc;
     if (mdb_env_get_maxkeysize(s->env) < SL_STORE_KEY_MAX) return MDB_VERSION_MISMATCH;
     return mdb_reader_check(s->env,
-                            &dead); /* A reader that was killed would keep old pages. */
+                            /* Otherwise LMDB would keep old pages for readers that were
+                             * killed. */
+                            &dead);
 }
 
 static int open_databases(struct sl_store *s, MDB_txn *txn, unsigned flags)
@@ -159,7 +162,8 @@ static int read_format(struct sl_store *s, MDB_txn *txn)
     int rc = sl_store_get_number(s, txn, FORMAT, &n);
     if (rc == MDB_CORRUPTED) return MDB_INVALID;
     if (rc != 0) return rc;
-    if (n > FORMAT_MAX) return MDB_CORRUPTED; /* There will never be so many formats. */
+    /* No Sluice version will have such a format number. */
+    if (n > FORMAT_MAX) return MDB_CORRUPTED;
     if (n != SL_STORE_FORMAT) return MDB_VERSION_MISMATCH;
     rc = sl_store_get_number(s, txn, SL_STORE_TERM, &n);
     return rc != 0 ? rc : sl_store_get_number(s, txn, SL_STORE_REVISION, &n);
@@ -172,14 +176,15 @@ static int read_databases(struct sl_store *s)
     if (rc != 0) return rc;
     rc = open_databases(s, txn, 0);
     if (rc == 0) rc = read_format(s, txn);
-    if (rc == 0) return mdb_txn_commit(txn); /* The handles stay. */
+    if (rc == 0) return mdb_txn_commit(txn); /* The database handles stay valid. */
     mdb_txn_abort(txn);
     return rc;
 }
 
 /* --- Opening ----------------------------------------------------------------- */
 
-/* LMDB would make a new store of an empty file, but a complete store is never empty. */
+/* Reject an empty file: LMDB would create a new store in it, but a complete store is
+ * never empty. */
 static int check_file(const char *path)
 {
     struct stat st;
@@ -197,10 +202,11 @@ static int check_content(struct sl_store *s)
     return sl_store_check(s, &counts, why, sizeof why) == SLUICE_OK ? 0 : MDB_CORRUPTED;
 }
 
-/* If the file is shorter than its pages, either the last pages are free and were never written, or
- * the file was truncated, and reading beyond its end raises SIGBUS. So the file is extended while
- * its content is checked, and stays so if that is good. Only a writer may do this: a reader may
- * see a store that grows. */
+/* Handle a file that is shorter than all its pages together. Either the last pages are
+ * free and were never written, or the file was truncated, and reading beyond its end
+ * would raise SIGBUS. So this function extends the file, checks the contents, and keeps
+ * the file extended if the contents are good. Only a writer may do this: a reader may
+ * see a store that another process is extending. */
 static int check_end(struct sl_store *s, const char *path)
 {
     MDB_envinfo info;
@@ -274,7 +280,7 @@ int sl_store_begin(struct sl_store *s, const char *directory, size_t bytes_max,
     memset(s, 0, sizeof *s);
     if (!sl_store_path(directory, NEW_FILE, path, sizeof path))
         return refuse(directory, ENAMETOOLONG, why, why_bytes);
-    sl_store_forget(s, directory); /* A previous one that was not finished. */
+    sl_store_forget(s, directory); /* Remove an unfinished earlier one. */
     int rc = open_env(s, path, bytes_max);
     if (rc == 0) rc = write_format(s);
     if (rc == 0) return SLUICE_OK;
@@ -299,11 +305,12 @@ int sl_store_finish(struct sl_store *s, const char *directory, char *why,
                     size_t why_bytes)
 {
     char from[PATH_MAX], to[PATH_MAX];
-    sl_store_path(directory, NEW_FILE, from, sizeof from); /* It fits: it was opened. */
+    /* It fits, since the file was opened. */
+    sl_store_path(directory, NEW_FILE, from, sizeof from);
     sl_store_path(directory, SL_STORE_FILE, to, sizeof to);
     int rc = mdb_env_sync(s->env, 1);
     sl_store_close(s);
-    /* Not rename(), which would replace a store that exists. */
+    /* Do not use rename(), which would replace an existing store. */
     if (rc == 0 && link(from, to) != 0) rc = errno;
     sl_store_forget(s, directory);
     if (rc == 0) rc = sync_directory(directory);

@@ -1,9 +1,9 @@
 /* store_pages.c - checks every page of the file before LMDB maps it.
  *
- * LMDB trusts its pages: a damaged one can make it read outside the map, loop forever, or
- * overwrite pages that are in use. So we walk through the whole file ourselves and trust no
- * number in it. We visit each page at most once, so the walk ends. LMDB can read and write a
- * file that passes:
+ * LMDB trusts its pages: a damaged page can make it read outside the map, loop forever,
+ * or overwrite pages that are in use. So these functions walk through the whole file
+ * and trust no number in it. They visit each page at most once, so the walk always
+ * ends. LMDB can read and write a file that passes this check. The file consists of:
  *
  *     page 0, 1     metas; the newer one names the roots of two trees
  *     main tree     names of our databases -> their roots
@@ -14,8 +14,8 @@
  *                   in a branch the value is a page: flags are its highest bits; in a leaf a
  *                   large value is the number of its own pages
  *
- * This is the layout of LMDB 0.9, as mdb.c describes it. Records have checksums of their own
- * (store_check.c). */
+ * This is the layout of LMDB 0.9, as mdb.c describes it. store_check.c verifies the
+ * checksums of the records. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -44,7 +44,7 @@ enum { BIG = 1, SUB = 2 };                             /* of a node in a leaf, *
 enum { INTEGER_KEY = 8, FILE_FLAGS = 0x4000 };         /* and of a tree. */
 
 struct tree {
-    uint32_t pad; /* Of the free tree: the size of a page. */
+    uint32_t pad; /* In the free tree: the page size. */
     uint16_t flags, depth;
     size_t branches, leaves, overflows, entries, root;
 };
@@ -74,14 +74,15 @@ _Static_assert(sizeof(struct tree) == 8 + 5 * sizeof(size_t), "a tree's root");
 struct walk {
     const char *map;
     size_t file_bytes, page_bytes;
-    struct meta meta; /* The newer one. */
+    struct meta meta; /* The newer of the two. */
     unsigned char *taken;
-    uint32_t names; /* Bits of our databases that we have found. */
+    uint32_t names; /* Which of our databases we have found, as bits. */
     char *why;
     size_t why_bytes;
 };
 
-/* One tree: the counts that it states, and those that we found. */
+/* The walk through one tree: the counts that the tree states, and those that we have
+ * found. */
 struct visit {
     struct walk *walk;
     const char *name;
@@ -101,7 +102,8 @@ __attribute__((format(printf, 2, 3))) static int broken(struct walk *w,
 
 /* --- Pages ------------------------------------------------------------------- */
 
-/* Mark a page as used; each page belongs to one tree or is free. */
+/* Mark a page as used. Fails if it is marked already: each page belongs to one tree or
+ * is free. */
 static int take_page(struct walk *w, size_t number)
 {
     if (number < 2 || number > w->meta.last)
@@ -155,12 +157,13 @@ struct page {
     bool leaf;
     uint32_t count, upper;
     unsigned char
-        taken[PAGE_BYTES_MAX / 2]; /* Which pairs of bytes belong to a node. */
+        taken[PAGE_BYTES_MAX / 2]; /* The pairs of bytes that belong to a node. */
 };
 
 struct node {
     struct sl_bytes key,
-        value; /* If large: n is its length, at points to its page number. */
+        /* For a large value, n is its length, and `at` points to its page number. */
+        value;
     size_t child;
     unsigned flags;
 };
@@ -172,7 +175,7 @@ static uint32_t u16_at(const char *at)
     return n;
 }
 
-/* Two nodes must not share bytes. */
+/* Mark bytes as belonging to a node. Returns false if another node shares them. */
 static bool take_bytes(struct page *p, size_t at, size_t n)
 {
     for (size_t i = at / 2; i < (at + n + 1) / 2; i++)
@@ -225,7 +228,7 @@ static int compare(const struct visit *v, struct sl_bytes a, struct sl_bytes b)
     return x < y ? -1 : x > y;
 }
 
-/* Whether a key is in order: at least low, and below high; NULL: no bound. */
+/* Check that a key is at least `low` and below `high`; NULL means no bound. */
 static int check_key(struct visit *v, const struct page *p, uint32_t i,
                      struct sl_bytes key, struct sl_bytes low, struct sl_bytes high)
 {
@@ -275,7 +278,8 @@ static int begin_page(struct visit *v, struct page *p, size_t number, unsigned d
 static int walk_page(struct visit *v, size_t number, unsigned depth,
                      struct sl_bytes low, struct sl_bytes high);
 
-/* The pages below a branch, each with the keys that it may have. */
+/* Walk through the pages below a branch, each with the range of keys that it may
+ * contain. */
 static int walk_below(struct visit *v, const struct page *p, struct node *nodes,
                       unsigned depth, struct sl_bytes low, struct sl_bytes high)
 {
@@ -294,7 +298,8 @@ static int walk_nodes(struct visit *v, struct page *p, struct node *nodes,
     for (uint32_t i = 0; rc == 0 && i < p->count; i++) {
         struct node *n = &nodes[i];
         rc = read_node(v, p, i, n);
-        if (rc == 0 && (p->leaf || i > 0)) { /* The first of a branch has no key. */
+        /* The first node of a branch has no key. */
+        if (rc == 0 && (p->leaf || i > 0)) {
             rc = check_key(v, p, i, n->key, before, high);
             if (rc == 0 && i > (p->leaf ? 0u : 1u) && compare(v, n->key, before) == 0)
                 rc = broken(v->walk, "page %zu: key %u is a duplicate", p->number, i);
@@ -333,7 +338,7 @@ static int walk_tree(struct visit *v)
     return 0;
 }
 
-/* --- What is in them --------------------------------------------------------- */
+/* --- Contents of the trees --------------------------------------------------- */
 
 static int take_record(struct visit *v, struct sl_bytes key, struct sl_bytes value,
                        bool sub)
@@ -344,7 +349,7 @@ static int take_record(struct visit *v, struct sl_bytes key, struct sl_bytes val
                : 0;
 }
 
-/* Pages that are free: how many, and their numbers, the largest first. */
+/* Read a list of free pages: their count, then their numbers in descending order. */
 static int take_free(struct visit *v, struct sl_bytes key, struct sl_bytes value,
                      bool sub)
 {
@@ -352,7 +357,7 @@ static int take_free(struct visit *v, struct sl_bytes key, struct sl_bytes value
     size_t txn, count = 0, number, before = SIZE_MAX;
     memcpy(&txn, key.at, sizeof txn);
     if (value.n >= sizeof count) memcpy(&count, value.at, sizeof count);
-    /* LMDB takes transaction 0 for "none yet", and would use its pages twice. */
+    /* For LMDB, transaction 0 means "none yet", so it would use these pages twice. */
     if (sub || txn == 0 || txn > w->meta.txn || value.n < sizeof count ||
         count > value.n / sizeof number - 1)
         return broken(w, "free: the page list of transaction %zu is damaged", txn);
@@ -372,7 +377,7 @@ static int take_database(struct visit *v, struct sl_bytes key, struct sl_bytes v
 {
     char name[16] = "";
     int i = sl_store_database(key);
-    if (i < 0) return 0; /* Not ours: skip its pages. */
+    if (i < 0) return 0; /* Not one of our databases: skip its pages. */
     struct visit below = {.walk = v->walk, .name = name, .one = take_record};
     memcpy(name, key.at, key.n < sizeof name ? key.n : sizeof name - 1);
     v->walk->names |= 1u << i;
@@ -384,9 +389,9 @@ static int take_database(struct visit *v, struct sl_bytes key, struct sl_bytes v
     return walk_tree(&below);
 }
 
-/* --- The whole --------------------------------------------------------------- */
+/* --- The whole file ---------------------------------------------------------- */
 
-#define UNWRITTEN_MAX 16384u /* Pages of a large transaction. */
+#define UNWRITTEN_MAX 16384u /* Number of pages in a large transaction. */
 
 static int check_meta(struct walk *w, const struct meta *m, size_t at)
 {
@@ -394,8 +399,9 @@ static int check_meta(struct walk *w, const struct meta *m, size_t at)
     if (bytes != w->page_bytes || m->txn % 2 != at || m->txn > TXN_MAX ||
         m->map_bytes > MAP_BYTES_MAX || m->last < 1 || m->last >= m->map_bytes / bytes)
         return broken(w, "meta page %zu is damaged", at);
-    /* LMDB does not write pages that a transaction takes and frees again; but it would
-     * extend the file to any last page. */
+    /* Some of the last pages may be missing in the file, because LMDB does not write
+     * pages that a transaction allocates and frees again. But if a damaged number of
+     * the last page is too high, LMDB would extend the file up to it. */
     if (m->last > w->file_bytes / bytes + UNWRITTEN_MAX)
         return broken(w, "meta page %zu: last page %zu is far behind the end", at,
                       m->last);
@@ -409,7 +415,7 @@ static bool is_page_size(size_t n)
     return n >= 512 && n <= PAGE_BYTES_MAX && (n & (n - 1)) == 0;
 }
 
-/* There are two meta pages, and the newer one counts. If only one of them has LMDB's magic
+/* Read both meta pages, and use the newer one. If only one of them has LMDB's magic
  * number, or they differ in the version, one of them is damaged. */
 static int read_metas(struct walk *w)
 {

@@ -1,5 +1,5 @@
-/* store_try.c - checks a store in a child process, since a damaged file or a failing disk may
- * kill the process that reads it. */
+/* store_try.c - checks a store in a child process, because a damaged file or a failing
+ * disk may kill the process that reads it. */
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
@@ -36,16 +36,17 @@ static void check_store(const char *directory, struct check_result *a)
         sl_store_close(&s);
         return;
     }
-    if (a->status == SLUICE_EACCES)
-        return; /* A symbolic link, for example: the store is not damaged. */
+    /* The store is not damaged: the path is a symbolic link, for example. */
+    if (a->status == SLUICE_EACCES) return;
     if (a->status != pages && a->status != SLUICE_EVERSION) {
-        /* Either the pages or LMDB say that the store is ours. */
+        /* Either the pages or LMDB show that the store is ours, so it is damaged. */
         a->status = SLUICE_ETRUNCATED;
         snprintf(a->why, sizeof a->why, "unknown format");
     }
 }
 
-/* The child must not outlive its parent, write a core file, or handle signals of the server. */
+/* Check the store and send the result to the parent. The child must not outlive its
+ * parent, write a core file, or run the server's signal handlers. */
 static void check_and_answer(const char *directory, pid_t parent, int to)
 {
     struct check_result a = {0};
@@ -69,7 +70,8 @@ static sl_ms now_ms(void)
     return (sl_ms)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* False: timeout. *n is 0 if the child ended without an answer. */
+/* Wait for the child's answer. Returns false on timeout. Sets *n to 0 if the child
+ * exited without an answer. */
 static bool await_answer(int from, sl_ms most_ms, struct check_result *a, ssize_t *n)
 {
     struct pollfd p = {.fd = from, .events = POLLIN};
@@ -80,7 +82,7 @@ static bool await_answer(int from, sl_ms most_ms, struct check_result *a, ssize_
         int ready = poll(&p, 1, left < INT_MAX ? (int)left : INT_MAX);
         if (ready > 0) break;
     }
-    *n = read(from, a, sizeof *a); /* Atomic: less than PIPE_BUF. */
+    *n = read(from, a, sizeof *a); /* Atomic, since it is smaller than PIPE_BUF. */
     return true;
 }
 

@@ -1,7 +1,8 @@
 /* writer.c - the writing thread: terms, commits, bars and outcomes, in groups.
  *
- * All operations of a group are one transaction of LMDB, with one sync. If that transaction
- * fails, each operation is tried alone, so that one that does not fit affects no other. */
+ * The writer executes all operations of a group in one LMDB transaction, with one sync.
+ * If that transaction fails, the writer tries each operation alone, so that an
+ * operation that does not fit does not make the others fail. */
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
@@ -9,10 +10,10 @@
 
 #include "storage/lmdb/lmdb_internal.h"
 
-#define FORGET_PER_REQUEST 2 /* Old requests removed for each one that is added. */
+#define FORGET_PER_REQUEST 2 /* Old requests removed per new request. */
 #define GROWTHS_MAX 3        /* See make_room(). */
 
-/* A transaction of LMDB, and what it has done so far. */
+/* A transaction of LMDB, and its effects so far. */
 struct txn {
     struct sl_lmdb *lmdb;
     const struct sl_store *store;
@@ -25,8 +26,9 @@ struct txn {
 
 /* --- Time -------------------------------------------------------------------- */
 
-/* The time of the store never goes back. While the store is open it follows a clock that does
- * not step; the wall clock counts once, when the store is opened, for the time in between. */
+/* Return the time of the store, which never decreases. While the store is open, this
+ * time follows a clock that does not step. The wall clock is read only once, when the
+ * store is opened, to account for the time while it was closed. */
 static sl_ms store_now(const struct sl_lmdb *l)
 {
     return l->time_base_ms + (sl_lmdb_clock_ms(CLOCK_BOOTTIME) - l->boot_base_ms);
@@ -34,12 +36,12 @@ static sl_ms store_now(const struct sl_lmdb *l)
 
 /* --- One operation ----------------------------------------------------------- */
 
-/* Each of these returns 0 or an error of LMDB. After 0, op->result is the answer if the whole
- * transaction is committed. */
+/* Each of these functions returns 0 or an error of LMDB. After 0, op->result is the
+ * answer, provided that the whole transaction commits. */
 
 static int do_claim(struct txn *t, struct sl_storage_op *op)
 {
-    /* All bars are of older terms, whose commits are rejected because of the term. */
+    /* All bars belong to older terms, whose commits the storage rejects anyway. */
     int rc = mdb_drop(t->mdb, t->store->barred, 0);
     if (rc == 0) rc = sl_store_put_number(t->store, t->mdb, SL_STORE_TERM, t->term + 1);
     if (rc != 0) return rc;
@@ -48,7 +50,8 @@ static int do_claim(struct txn *t, struct sl_storage_op *op)
     return sl_lmdb_answer(op, SLUICE_OK);
 }
 
-/* Is the operation's term the current one? Before the first claim there is none. */
+/* Return whether the operation's term is the current one. Before the first claim there
+ * is no current term. */
 static bool is_current(const struct txn *t, struct sl_storage_op *op)
 {
     if (t->term != 0 && op->term == t->term) return true;
@@ -57,13 +60,14 @@ static bool is_current(const struct txn *t, struct sl_storage_op *op)
     return false;
 }
 
-/* The keeper sends no commit of a transaction after its bar, and the writer keeps the order. So
- * an old bar has no commit left that it must stop. Without a limit, clients that disconnect
- * would fill the store with bars. */
+/* The keeper sends no commit of a transaction after its bar, and the writer keeps the
+ * order of operations. So it is safe to remove old bars: no commit is left for them to
+ * stop. Without this limit, clients that disconnect would fill the store with bars. */
 #define BARS_MAX 10000
-#define BAR_BYTES 128u /* At most, with its share of pages. */
+#define BAR_BYTES 128u /* Upper bound, including page overhead. */
 
-/* In a small store, the bars must fit into the part that is reserved for them. */
+/* Return the limit for the number of bars. In a small store, all bars must fit into the
+ * space that is reserved for them. */
 static size_t bars_max(const struct sl_lmdb *l)
 {
     size_t reserved = sl_lmdb_map_bytes(l, SL_LMDB_FOR_KEEPING) -
@@ -114,7 +118,8 @@ static int apply(struct txn *t, struct sl_storage_op *op)
     return sl_lmdb_answer(op, SLUICE_OK);
 }
 
-/* Was this request committed before? Then *known, and its revision is the answer. */
+/* If this request was committed before, set *known and answer with the revision of that
+ * commit. */
 static int find_request(struct txn *t, struct sl_storage_op *op, bool *known)
 {
     struct sl_store_request r;
@@ -127,7 +132,8 @@ static int find_request(struct txn *t, struct sl_storage_op *op, bool *known)
     return sl_lmdb_answer(op, SLUICE_OK);
 }
 
-/* May the operation commit? If not, its result says why. */
+/* Set *may to whether the operation may commit. If it may not, the operation's result
+ * gives the reason. */
 static int check_permission(struct txn *t, struct sl_storage_op *op, bool *may)
 {
     bool barred = false;
@@ -165,7 +171,8 @@ static int do_op(struct txn *t, struct sl_storage_op *op)
         case SL_STORAGE_COMMIT: return do_commit(t, op);
         case SL_STORAGE_BAR: return do_bar(t, op);
         case SL_STORAGE_OUTCOME: return find_request(t, op, &op->result.found);
-        case SL_STORAGE_READ_TERM: /* Only one server uses the store: it knows its term. */
+        /* Not used: the only server that uses the store knows its term. */
+        case SL_STORAGE_READ_TERM:
         case SL_STORAGE_RENEW: return sl_lmdb_answer(op, SLUICE_EINVAL);
         case SL_STORAGE_READ:
         case SL_STORAGE_SCAN: break;
@@ -176,8 +183,8 @@ static int do_op(struct txn *t, struct sl_storage_op *op)
 
 /* --- One transaction --------------------------------------------------------- */
 
-/* Remove requests that are too old: a few for each one that is added. So their number falls,
- * and the newest are removed last, whatever the clock says. */
+/* Remove a few old requests for each new one. So the number of old requests falls, and
+ * the newest requests are removed last even if the clock is wrong. */
 static int forget_requests(struct txn *t, unsigned most)
 {
     unsigned removed = 0;
@@ -236,7 +243,7 @@ static void publish(const struct txn *t, const struct sl_storage_stats *measured
     pthread_mutex_unlock(&t->lmdb->lock);
 }
 
-/* Commit. *fate is right, whatever is returned. */
+/* Commit the transaction. Sets *fate even if it returns an error. */
 static int finish(struct txn *t, enum sl_lmdb_fate *fate)
 {
     struct sl_storage_stats measured;
@@ -251,8 +258,8 @@ static int finish(struct txn *t, enum sl_lmdb_fate *fate)
     return rc;
 }
 
-/* All operations of a list in one transaction. COMMITTED: their results are right.
- * NOT_COMMITTED: nothing was done, and *error says why. */
+/* Execute all operations of a list in one transaction. After COMMITTED, their results
+ * are valid. After NOT_COMMITTED, nothing has changed, and *error is the reason. */
 static enum sl_lmdb_fate attempt(struct sl_lmdb *l, struct sl_list *group,
                                  enum sl_lmdb_level level, int *error)
 {
@@ -287,7 +294,8 @@ static enum sl_lmdb_level level_of(const struct sl_storage_op *op)
     return SL_LMDB_FOR_DELETIONS;
 }
 
-/* One operation alone. If the store is full, it may use as much as its level allows. */
+/* Execute one operation alone. If the store is full, the operation may use as much of
+ * the reserve as its level allows. */
 static void do_alone(struct sl_lmdb *l, struct sl_storage_op *op)
 {
     struct sl_list one;
@@ -305,12 +313,13 @@ static void do_alone(struct sl_lmdb *l, struct sl_storage_op *op)
 
 /* Free space in a full store by a transaction that forgets old requests.
  *
- * New commits would forget them, but find no space themselves. And LMDB reuses a freed page only
- * after two more transactions, so there must be transactions even if they free nothing. Such a
- * transaction may need pages that were never used. But while a reader (a dump) is active, LMDB
- * reuses no freed page at all, and each of these transactions would use up the reserve. So
- * after GROWTHS_MAX transactions that made the file grow, the next ones may not, until one of
- * them succeeds without growth or another operation is committed. */
+ * New commits would forget old requests, but find no space for themselves. LMDB reuses
+ * a freed page only after two more transactions, so the writer must run transactions
+ * even if they free nothing. Such a transaction may need pages that were never used.
+ * But while a reader (a dump) is active, LMDB reuses no freed page at all, and each of
+ * these transactions would use up part of the reserve. So after GROWTHS_MAX
+ * transactions that made the file grow, the next ones must not let it grow. This ends
+ * when one of them succeeds without growth, or when another operation commits. */
 static void make_room(struct sl_lmdb *l)
 {
     struct txn t = {.lmdb = l, .store = &l->store};
