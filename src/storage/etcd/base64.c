@@ -1,5 +1,5 @@
-/* base64.c - bytes as etcd's gateway writes them in JSON (RFC 4648, section 4), and the end of a
- * range of keys. */
+/* base64.c - base64, which etcd's gateway uses for bytes in JSON (RFC 4648, section 4),
+ * and the end of a range of keys. */
 #include <string.h>
 
 #include "storage/etcd/client.h"
@@ -35,8 +35,8 @@ static int value_of(char letter)
     return letter == '+' ? 62 : letter == '/' ? 63 : -1;
 }
 
-/* Decode four letters and return the number of bytes; 0: they are not base64. `out` may be
- * `text`. */
+/* Decode four characters. Returns the number of bytes, or 0 if the characters are not
+ * base64. `out` may be `text`. */
 static size_t read_four(const char *text, char *out)
 {
     uint32_t v = 0;
@@ -48,7 +48,7 @@ static size_t read_four(const char *text, char *out)
         if (value < 0) return 0;
         v |= (uint32_t)value << (18 - 6 * i);
     }
-    /* Unused bits must be 0, so that there is only one way to encode something. */
+    /* Unused bits must be 0, so that every value has only one encoding. */
     if ((v & (0xffffffu >> (8 * n))) != 0) return 0;
     out[0] = (char)(v >> 16);
     if (n > 1) out[1] = (char)(v >> 8);

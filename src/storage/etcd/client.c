@@ -31,8 +31,8 @@ static void member_answered(struct sl_etcd_client *c, const struct sl_etcd_slot 
     if (!s->pinned) c->current = s->member;
 }
 
-/* Choose the member to try next, starting with the one that answered last. Members that have
- * failed recently come last. False: all were tried. */
+/* Choose the member to try next, starting with the one that answered last. Members that
+ * have failed recently come last. Returns false if all members were tried. */
 static bool choose_member(struct sl_etcd_slot *s)
 {
     const struct sl_etcd_client *c = s->c;
@@ -53,8 +53,8 @@ static bool choose_member(struct sl_etcd_slot *s)
 
 /* --- Errors of etcd ------------------------------------------------------------ */
 
-/* {"error": "text", "code": 5, "message": "text"}; in a stream {"error": {"grpc_code": 5,
- * "message": "text"}}. */
+/* An error is {"error": "text", "code": 5, "message": "text"} or, in a stream,
+ * {"error": {"grpc_code": 5, "message": "text"}}. */
 bool sl_etcd_read_error(struct sl_etcd_slot *s, const char *text, size_t n)
 {
     json_t *all = json_loadb(text, n, 0, NULL);
@@ -74,9 +74,9 @@ bool sl_etcd_read_error(struct sl_etcd_slot *s, const char *text, size_t n)
     return is_error;
 }
 
-/* After one of these errors a request may have been done: "request timed out", "leader changed",
- * and whatever etcd has no other number for. The same holds for an HTTP error 5xx of something
- * between us and etcd. */
+/* Return whether etcd may have executed the request despite this error. This is so for
+ * "request timed out", "leader changed" and errors without a code of their own. It is
+ * also so for an HTTP error 5xx from a proxy between the client and etcd. */
 static bool may_be_done(const struct sl_etcd_slot *s, bool is_error)
 {
     if (!is_error) return s->http_status >= 500;
@@ -167,8 +167,8 @@ static void attempt_refused(struct sl_etcd_slot *s)
     sl_etcd_slot_end(s, SL_ETCD_ANSWERED);
 }
 
-/* Is the answer a complete JSON object? What answers may not be etcd, or may not say how long its
- * answer is. */
+/* Return whether the answer is a complete JSON object. The server that answers may not
+ * be etcd, or may not send the length of its answer. */
 static bool is_complete(const struct sl_etcd_slot *s)
 {
     size_t n = s->answer_bytes;
@@ -379,7 +379,7 @@ const char *sl_etcd_client_trouble(const struct sl_etcd_client *c)
     return c->trouble;
 }
 
-/* --- Life ---------------------------------------------------------------------- */
+/* --- Creating and freeing ------------------------------------------------------ */
 
 static void init(struct sl_etcd_client *c)
 {
@@ -413,7 +413,7 @@ struct sl_etcd_client *sl_etcd_client_new(const struct sl_etcd_settings *s, char
     return NULL;
 }
 
-/* End all calls. Those that wait for a token or for a slot were not sent. */
+/* End all calls. Calls that wait for a token or for a slot are UNSENT. */
 static void end_calls(struct sl_etcd_client *c)
 {
     sl_etcd_slot_stop(&c->auth);

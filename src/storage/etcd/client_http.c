@@ -1,10 +1,10 @@
-/* client_http.c - one attempt at one member, with curl. curl's sockets and timeouts are in an
- * epoll of ours (curl_multi_socket_action).
+/* client_http.c - one attempt at one member, with curl. The client watches curl's
+ * sockets and timeouts with its own epoll instance (curl_multi_socket_action).
  *
- * The client must know exactly whether a request was sent, since that decides whether it may be
- * tried again. curl calls `prereq` before it sends the first byte. It would repeat a request by
- * itself if the other side has closed a connection that it reuses, although the request may
- * have been done; so the client forbids that. */
+ * The client must know exactly whether a request was sent, because that decides whether
+ * it may send the request again. curl calls `prereq` before it sends the first byte. If
+ * curl reuses a connection that the server has closed, curl would repeat the request
+ * automatically, even though etcd may have executed it. So the client forbids that. */
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
@@ -33,16 +33,17 @@ sl_ms sl_etcd_now(void)
 
 void sl_etcd_http_arm(struct sl_etcd_client *c, sl_ms due_ms)
 {
-    if (due_ms >= c->armed_ms) return; /* It fires earlier, and is armed again then. */
-    if (due_ms < 1) due_ms = 1;        /* 0 would disarm it. */
+    if (due_ms >= c->armed_ms) return; /* It fires earlier, then it is armed again. */
+    if (due_ms < 1) due_ms = 1;        /* 0 would disarm the timer. */
     struct itimerspec t = {
         .it_value = {.tv_sec = due_ms / 1000, .tv_nsec = due_ms % 1000 * 1000000}};
     timerfd_settime(c->timer, TFD_TIMER_ABSTIME, &t, NULL);
     c->armed_ms = due_ms;
 }
 
-/* curl asks to watch a socket, or to stop that. If epoll is out of memory, the request of that
- * socket times out. curl must not know: it would fail all requests. */
+/* Callback: curl wants the client to watch a socket, or to stop watching it. If epoll
+ * is out of memory, the request on that socket times out. This function hides the error
+ * from curl, which would fail all requests. */
 static int on_socket(CURL *easy, curl_socket_t fd, int what, void *owner, void *known)
 {
     struct sl_etcd_client *c = owner;
@@ -67,7 +68,7 @@ static int on_time(CURLM *multi, long timeout_ms, void *owner)
     c->curl_due_ms = SL_NEVER;
     if (timeout_ms == 0) c->curl_due_ms = sl_etcd_now();
     if (timeout_ms > 0)
-        c->curl_due_ms = sl_etcd_now() + timeout_ms + 1; /* Not before. */
+        c->curl_due_ms = sl_etcd_now() + timeout_ms + 1; /* Rounded up. */
     sl_etcd_http_arm(c, c->curl_due_ms);
     return 0;
 }
@@ -189,7 +190,8 @@ static bool something_was_sent(const struct sl_etcd_slot *s)
     return s->issued && bytes > 0;
 }
 
-/* curl is connected and is about to send the request: for the first time, or again. */
+/* Callback: curl is connected and is about to send the request, for the first time or
+ * again. */
 static int on_request(void *owner, char *to_ip, char *from_ip, int to_port,
                       int from_port)
 {
@@ -200,7 +202,7 @@ static int on_request(void *owner, char *to_ip, char *from_ip, int to_port,
     return CURL_PREREQFUNC_OK;
 }
 
-/* Like curl, but close the socket in programs that this process executes. */
+/* Callback: open a socket as curl does, but close-on-exec. */
 static curl_socket_t on_open(void *owner, curlsocktype purpose,
                              struct curl_sockaddr *to)
 {
@@ -208,7 +210,7 @@ static curl_socket_t on_open(void *owner, curlsocktype purpose,
     return socket(to->family, to->socktype | SOCK_CLOEXEC, to->protocol);
 }
 
-/* Options that are the same for all requests. */
+/* Set the options that are the same for all requests. */
 static bool set_options(struct sl_etcd_slot *s)
 {
     const struct sl_etcd_client *c = s->c;
@@ -226,7 +228,8 @@ static bool set_options(struct sl_etcd_slot *s)
     curl_easy_setopt(e, CURLOPT_TCP_KEEPALIVE, 1L);
     curl_easy_setopt(e, CURLOPT_TCP_KEEPIDLE, idle_s);
     curl_easy_setopt(e, CURLOPT_TCP_KEEPINTVL, idle_s);
-    /* Half of the time for an answer; the other half is for the next member. */
+    /* Connecting may take half of the time for an answer; the other half is for the
+     * next member. */
     curl_easy_setopt(e, CURLOPT_CONNECTTIMEOUT_MS, (long)(c->answer_ms + 1) / 2);
     curl_easy_setopt(e, CURLOPT_WRITEFUNCTION, on_bytes);
     curl_easy_setopt(e, CURLOPT_WRITEDATA, s);
@@ -262,7 +265,8 @@ static bool add_header(struct sl_etcd_slot *s, const char *line)
     return more != NULL;
 }
 
-/* curl reads the headers until an attempt ends, so they change only between attempts. */
+/* Build the headers if the token has changed. curl reads the headers until an attempt
+ * ends, so change them only between attempts. */
 static bool has_headers(struct sl_etcd_slot *s)
 {
     const struct sl_etcd_client *c = s->c;
@@ -271,7 +275,7 @@ static bool has_headers(struct sl_etcd_slot *s)
     char *line = NULL;
     curl_slist_free_all(s->headers);
     s->headers = NULL;
-    /* An empty "Expect" header: do not ask before sending a long body. */
+    /* An empty "Expect" header makes curl send a long body without asking first. */
     bool ok = add_header(s, "Content-Type: application/json") &&
               add_header(s, "Expect:");
     if (ok && !s->without_token && c->token != NULL) {

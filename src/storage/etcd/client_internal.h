@@ -1,6 +1,6 @@
-/* client_internal.h - the client of etcd, from inside.
+/* client_internal.h - internals of the etcd client.
  *
- *     client.c            calls, members, slots: what becomes of a request
+ *     client.c            calls, members, slots: the outcome of each request
  *     client_token.c      the token for a user and a password
  *     client_settings.c   members, files and user from the settings
  *     client_http.c       one attempt at one member, with curl; sockets and timer
@@ -9,9 +9,10 @@
  * A request is in a slot, and has an attempt at one member at a time:
  *
  *     waiting -> FREE -> WAITS (for a token) -> RUNS -> ENDED -> `done` -> FREE
- *                          ^---- token refused ---/ \-> RUNS, with the next member
+ *                          ^--- token rejected ---/ \-> RUNS, with the next member
  *
- * No function of a caller is called from inside curl, which does not allow that. */
+ * The client never calls a caller's function from within a curl callback: callers may
+ * send requests there, which curl does not allow. */
 #ifndef SL_STORAGE_ETCD_CLIENT_INTERNAL_H
 #define SL_STORAGE_ETCD_CLIENT_INTERNAL_H
 
@@ -21,18 +22,18 @@
 
 #define SL_ETCD_CONNECTIONS_MAX 32
 #define SL_ETCD_CALLS_MAX \
-    (SL_ETCD_CONNECTIONS_MAX - 3) /* Others: token, watch, probe. */
+    (SL_ETCD_CONNECTIONS_MAX - 3) /* The other three: token, watch, probe. */
 #define SL_ETCD_MEMBERS_MAX 32
-#define SL_ETCD_PASS_OVER_MS 2000 /* A member that failed is skipped for so long. */
-#define SL_ETCD_REFUSED_MS 1000   /* A wrong password is not tried again for so long. */
+#define SL_ETCD_PASS_OVER_MS 2000 /* How long to skip a member that failed. */
+#define SL_ETCD_REFUSED_MS 1000 /* How long to wait before retrying a wrong password. */
 #define SL_ETCD_WHOLE_TIMES \
-    8 /* A slow answer is complete within this many answer_ms. */
+    8 /* A slow answer must be complete within this many times answer_ms. */
 #define SL_ETCD_ANSWER_BYTES_MAX ((size_t)64 << 20)
-#define SL_ETCD_OBJECT_BYTES_MAX ((size_t)16 << 20) /* Of a watch. */
+#define SL_ETCD_OBJECT_BYTES_MAX ((size_t)16 << 20) /* Of one object in a watch. */
 #define SL_ETCD_WATCH_PAUSE_MS 200 /* From the end of a watch to the next one. */
 #define SL_ETCD_MESSAGE_BYTES 300
 
-/* gRPC's numbers of errors that matter here. */
+/* The gRPC error codes that matter here. */
 enum {
     SL_ETCD_GRPC_CANCELED = 1,
     SL_ETCD_GRPC_UNKNOWN = 2,
@@ -55,26 +56,26 @@ enum sl_etcd_slot_state {
 struct sl_etcd_slot {
     struct sl_etcd_client *c;
     enum sl_etcd_slot_state state;
-    struct sl_list place; /* ENDED: in c->ended. */
-    CURL *easy;           /* Created when it is first needed, then kept. */
+    struct sl_list place; /* In c->ended, if ENDED. */
+    CURL *easy;           /* Created on first use, then kept. */
     struct curl_slist *headers;
-    uint64_t headers_of; /* The number of the token that they contain. */
+    uint64_t headers_of; /* Number of the token in the headers. */
     char error[CURL_ERROR_SIZE];
 
     /* The request. */
-    struct sl_etcd_call *call;            /* NULL: a request of the client itself; */
-    void (*over)(struct sl_etcd_slot *s); /* then this is called at its end. */
+    struct sl_etcd_call *call;            /* NULL: a request of the client itself, */
+    void (*over)(struct sl_etcd_slot *s); /* which calls this function at its end. */
     const char *path;
     struct sl_bytes body;
     bool repeatable, without_token;
-    bool pinned; /* Only `member` is tried. */
+    bool pinned; /* Try only `member`. */
     size_t bytes_max;
 
     /* The attempts so far. */
     size_t member;
     uint32_t tried;   /* One bit for each member. */
-    bool was_sent;    /* One of them was sent, at least in part. */
-    bool asked_again; /* After a token was refused. */
+    bool was_sent;    /* At least a part of one attempt was sent. */
+    bool asked_again; /* Sent again after etcd rejected the token. */
 
     /* This attempt. */
     bool issued, heard, too_big, no_memory;
@@ -96,10 +97,10 @@ struct sl_etcd_member {
 struct sl_etcd_stream {
     struct sl_etcd_watch is;
     bool on;
-    bool over;       /* `on_end` is due, with slot.message. */
+    bool over;       /* Call `on_end` with slot.message. */
     uint64_t number; /* Changes with each watch. */
     sl_ms not_before_ms;
-    sl_ms probe_ms; /* When the member is probed next. */
+    sl_ms probe_ms; /* When to probe the member next. */
     char *body, *probe_body;
     struct sl_etcd_slot slot, probe;
 };
@@ -107,7 +108,7 @@ struct sl_etcd_stream {
 struct sl_etcd_client {
     CURLM *multi;
     int epoll, timer;
-    sl_ms armed_ms;    /* When the timer fires; SL_NEVER: it does not. */
+    sl_ms armed_ms;    /* When the timer fires, or SL_NEVER. */
     sl_ms curl_due_ms; /* When curl wants to be called. */
     sl_ms wake_ms;
     void (*woken)(void *owner);
@@ -120,14 +121,14 @@ struct sl_etcd_client {
     char *ca, *cert, *key; /* NULL: none. */
 
     char *auth_body; /* NULL: there is no user. */
-    char *token;     /* NULL: none, or none yet. */
+    char *token;     /* NULL: no token, or not yet. */
     uint64_t token_number;
-    bool no_auth; /* etcd has no users. */
+    bool no_auth; /* Authentication is disabled in etcd. */
     sl_ms refused_until_ms;
     struct sl_etcd_slot auth;
 
     struct sl_list waiting; /* Calls that have no slot yet. */
-    struct sl_list ended;   /* Slots whose `done` is due. */
+    struct sl_list ended;   /* Slots whose `done` must be called. */
     struct sl_etcd_slot slots[SL_ETCD_CALLS_MAX];
     struct sl_etcd_stream watch;
     char trouble[SL_ETCD_MESSAGE_BYTES + 130];
@@ -137,11 +138,11 @@ struct sl_etcd_client {
 
 sl_ms sl_etcd_now(void); /* The boot-time clock. */
 
-bool sl_etcd_http_open(struct sl_etcd_client *c); /* False: see errno. */
+bool sl_etcd_http_open(struct sl_etcd_client *c); /* False: failed, see errno. */
 void sl_etcd_http_close(struct sl_etcd_client *c);
 void sl_etcd_http_close_slot(struct sl_etcd_slot *s);
 
-/* Begin an attempt at s->member. False: out of memory. */
+/* Begin an attempt at s->member. Returns false if out of memory. */
 bool sl_etcd_http_begin(struct sl_etcd_slot *s);
 
 /* End the attempt. Returns whether anything was sent. */
@@ -154,14 +155,14 @@ void sl_etcd_http_message(struct sl_etcd_slot *s, CURLcode rc);
 /* Free the buffer of a long answer. */
 void sl_etcd_http_free_answer(struct sl_etcd_slot *s);
 
-/* Handle what the sockets have. Calls `over` for each attempt that has ended. */
+/* Handle the events of the sockets. Calls `over` for each attempt that has ended. */
 void sl_etcd_http_turn(struct sl_etcd_client *c,
                        void (*over)(struct sl_etcd_slot *s, CURLcode rc));
 void sl_etcd_http_arm(struct sl_etcd_client *c, sl_ms due_ms);
 
 /* --- client.c ------------------------------------------------------------------ */
 
-void sl_etcd_slot_start(struct sl_etcd_slot *s); /* Gets a token first if needed. */
+void sl_etcd_slot_start(struct sl_etcd_slot *s); /* Gets a token first, if needed. */
 void sl_etcd_slot_end(struct sl_etcd_slot *s, enum sl_etcd_fate fate);
 
 /* Stop a request of the client itself, without a result. */
@@ -169,15 +170,16 @@ void sl_etcd_slot_stop(struct sl_etcd_slot *s);
 sl_ms sl_etcd_slot_due(const struct sl_etcd_slot *s);
 void sl_etcd_member_failed(struct sl_etcd_client *c, size_t member);
 
-/* Read an error of etcd: message and code. False: this is not one. */
+/* Parse an error of etcd into message and code. Returns false if the text is not an
+ * error. */
 bool sl_etcd_read_error(struct sl_etcd_slot *s, const char *text, size_t n);
 
-/* Copy as one line without control characters, truncated if necessary. */
+/* Copy a text as one line without control characters; truncate it if necessary. */
 void sl_etcd_one_line(char *out, size_t bytes, const char *text, size_t n);
 
 /* --- client_settings.c --------------------------------------------------------- */
 
-/* False: `why` says what is wrong. */
+/* Read the settings. On failure, returns false and writes the reason to `why`. */
 bool sl_etcd_client_take_settings(struct sl_etcd_client *c,
                                   const struct sl_etcd_settings *s, char *why,
                                   size_t why_bytes);
@@ -185,11 +187,12 @@ bool sl_etcd_client_take_settings(struct sl_etcd_client *c,
 /* --- client_token.c ------------------------------------------------------------ */
 
 bool sl_etcd_token_needed(const struct sl_etcd_slot *s);
-void sl_etcd_token_await(struct sl_etcd_slot *s); /* Starts, or ends, the slot later. */
+void sl_etcd_token_await(struct sl_etcd_slot *s); /* Starts or ends the slot later. */
 bool sl_etcd_token_refused(
-    const struct sl_etcd_slot *s); /* By the error in the slot. */
+    const struct sl_etcd_slot *s); /* Judged by the error in the slot. */
 
-/* Start the slot again with another token. False: it has done that before. */
+/* Send the slot's request again with a new token. Returns false if the request was
+ * already sent again, or uses no token. */
 bool sl_etcd_token_again(struct sl_etcd_slot *s);
 
 /* --- client_watch.c ------------------------------------------------------------ */

@@ -1,4 +1,4 @@
-/* client_settings.c - what the client of etcd takes from its settings: members, files, user. */
+/* client_settings.c - reads the settings of the etcd client: members, files, user. */
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 
 #include "storage/etcd/client_internal.h"
 
-/* Sets `why` to "SUBJECT: MESSAGE" and returns false. */
+/* Set `why` to "SUBJECT: MESSAGE". Returns false. */
 static bool says(char *why, size_t why_bytes, const char *message, const char *subject)
 {
     snprintf(why, why_bytes, "%s%s%s", subject, subject[0] != '\0' ? ": " : "",
@@ -16,8 +16,9 @@ static bool says(char *why, size_t why_bytes, const char *message, const char *s
     return false;
 }
 
-/* What is wrong with a member's URL; NULL: nothing. A URL with a user in it is *secret: messages
- * must not repeat it, since it may have a password as well. */
+/* Return what is wrong with a member's URL, or NULL if it is valid. Sets *secret if the
+ * URL contains a user: messages must not repeat such a URL, because it may also contain
+ * a password. */
 static const char *wrong_with(CURLU *u, const char *url, bool *secret)
 {
     char *part = NULL;

@@ -1,4 +1,4 @@
-/* client_token.c - the token that etcd gives for a user and a password. */
+/* client_token.c - gets a token from etcd for a user and a password. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,8 @@
 #define TOKEN_BYTES_MAX 8192
 #define WRONG_USER "wrong user or password"
 
-/* All the ways in which etcd 3.4 rejects a token. After any of them, nothing was done. */
+/* Recognize all errors with which etcd 3.4 rejects a token. After any of them,
+ * etcd has not executed the request. */
 bool sl_etcd_token_refused(const struct sl_etcd_slot *s)
 {
     static const char *const ways[] = {
@@ -33,7 +34,8 @@ static void set_token(struct sl_etcd_client *c, char *token)
     c->token_number++;
 }
 
-/* The token becomes an HTTP header: it must not end that header and begin another one. */
+/* Return whether the text is a valid token. The client puts the token into an HTTP
+ * header, so the token must not contain a line break. */
 static bool is_token(const char *text)
 {
     size_t n = strlen(text);
@@ -69,7 +71,8 @@ static void start_waiting(struct sl_etcd_slot *s)
     if (s->state == SL_ETCD_SLOT_WAITS) sl_etcd_slot_start(s);
 }
 
-/* There is a token, or there will be none: continue the slots that wait for it. */
+/* The request for a token has ended, with or without a token: continue the slots that
+ * wait for it. */
 static void auth_over(struct sl_etcd_slot *auth)
 {
     struct sl_etcd_client *c = auth->c;
@@ -93,7 +96,7 @@ static void auth_over(struct sl_etcd_slot *auth)
         }
     }
     if (auth->answer != NULL) explicit_bzero(auth->answer, auth->answer_capacity);
-    /* The requests that wait were not sent, whatever became of this one. */
+    /* The waiting requests were not sent, whatever the outcome of this one is. */
     if (!ok && auth->code == 0) auth->fate = SL_ETCD_UNSENT;
     if (auth->fate == SL_ETCD_LOST) auth->fate = SL_ETCD_UNSENT;
     for (size_t i = 0; i < SL_ETCD_CALLS_MAX; i++)
@@ -118,7 +121,8 @@ static void request_token(struct sl_etcd_client *c)
     sl_etcd_slot_start(s);
 }
 
-/* Another slot may have requested a new token already. */
+/* Drop the token only if this slot used the newest one: another slot may already have
+ * requested a new token. */
 bool sl_etcd_token_again(struct sl_etcd_slot *s)
 {
     struct sl_etcd_client *c = s->c;

@@ -1,8 +1,9 @@
-/* client_watch.c - a watch: one endless answer, with a JSON object on each line.
+/* client_watch.c - a watch: one endless HTTP response, with a JSON object on each line.
  *
- * The stream is silent while nothing changes. It is also silent if the member is paused or cut
- * off from the others. So after a silence of answer_ms, the client asks the same member for a
- * linearizable read. If the member cannot do that, the watch has ended. */
+ * The stream is silent while nothing changes. It is also silent if the member is
+ * paused, or partitioned from the other members. So after a silence of answer_ms, the
+ * client requests a linearizable read from the same member. If the read fails, the
+ * client ends the watch. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,14 +14,15 @@
 #define WATCH_PATH "/v3/watch"
 #define PROBE_PATH "/v3/kv/range"
 
-/* --- How it ends --------------------------------------------------------------- */
+/* --- The end of a watch -------------------------------------------------------- */
 
-/* The watch has ended. sl_etcd_stream_work() calls `ended` later, outside of curl. */
+/* End the watch. sl_etcd_stream_work() calls `on_end` later, outside of curl's
+ * callbacks. */
 static void end_watch(struct sl_etcd_client *c, const char *why)
 {
     struct sl_etcd_stream *w = &c->watch;
     char message[SL_ETCD_MESSAGE_BYTES];
-    snprintf(message, sizeof message, "%s", why); /* `why` may be the slot's. */
+    snprintf(message, sizeof message, "%s", why); /* `why` may point into the slot. */
     sl_etcd_slot_stop(&w->slot);
     sl_etcd_slot_stop(&w->probe);
     memcpy(w->slot.message, message, sizeof message);
@@ -55,7 +57,8 @@ void sl_etcd_stream_attempt_over(struct sl_etcd_client *c, CURLcode rc)
     else end_watch(c, "");
 }
 
-/* Out of memory, or there is no token; the message says which. */
+/* Called if the watch cannot start: out of memory, or no token. The slot's message says
+ * which. */
 static void slot_over(struct sl_etcd_slot *s)
 {
     end_watch(s->c, s->message);
@@ -70,10 +73,11 @@ static void probe_over(struct sl_etcd_slot *s)
     end_watch(c, s->message);
 }
 
-/* --- What it says -------------------------------------------------------------- */
+/* --- The lines of a watch ------------------------------------------------------ */
 
-/* Does this line end the watch? Keys and values are base64, so they cannot contain these texts.
- * A token that has expired looks like a missing permission: then *again. */
+/* Return whether this line ends the watch. Keys and values are base64, so they cannot
+ * contain these texts. An expired token looks like a missing permission; in that case
+ * set *again. */
 static bool is_end(struct sl_etcd_client *c, const char *line, size_t n, bool *again)
 {
     struct sl_etcd_slot *s = &c->watch.slot;
@@ -98,7 +102,8 @@ static bool is_end(struct sl_etcd_client *c, const char *line, size_t n, bool *a
     return true;
 }
 
-/* Report a line. False: this watch has ended; the caller may have begun another one. */
+/* Report a line. Returns false if this watch has ended; the caller may have started a
+ * new one. */
 static bool report(struct sl_etcd_client *c, char *line, size_t n)
 {
     struct sl_etcd_stream *w = &c->watch;
@@ -178,7 +183,7 @@ sl_ms sl_etcd_stream_due(const struct sl_etcd_client *c)
     return due > w->probe_ms ? due : w->probe_ms;
 }
 
-/* --- Life ---------------------------------------------------------------------- */
+/* --- Starting and ending ------------------------------------------------------- */
 
 static void begin(struct sl_etcd_client *c)
 {
@@ -258,7 +263,8 @@ int sl_etcd_client_watch(struct sl_etcd_client *c, const struct sl_etcd_watch *w
     return SLUICE_OK;
 }
 
-/* The line that is being reported stays where it is. */
+/* This does not free the buffer: on_object() may call this while it reads a line
+ * there. */
 void sl_etcd_client_unwatch(struct sl_etcd_client *c)
 {
     struct sl_etcd_stream *w = &c->watch;

@@ -1,5 +1,5 @@
-/* etcd.c - the storage of a cluster: its queues and its life. Each operation becomes a part of
- * a transaction of etcd; etcd_internal.h says where. */
+/* etcd.c - the storage of a cluster on etcd: its queues, opening and closing. Each
+ * operation becomes a part of an etcd transaction; etcd_internal.h has an overview. */
 #include <assert.h>
 #include <poll.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 
 #define OPS_MIN 16
 #define REQUEST_BYTES_MIN ((size_t)16 << 10)
-#define TICK_MS 100 /* While etcd is silent, or the storage is in a hurry. */
+#define TICK_MS 100 /* Used while etcd is silent or the storage is in a hurry. */
 #define ANSWERS_AT_ONCE 256
 
 static struct sl_etcd *etcd_of(const struct sl_storage *s)
@@ -68,7 +68,7 @@ static void check_task(const struct sl_etcd *e, const struct sl_etcd_task *a)
     assert(!a->in_flight || a->retry_at_ms == SL_NEVER);
 }
 
-/* The operations of a group, all of which belong to its term. */
+/* Check that all operations of a group belong to its term. Returns their number. */
 static size_t check_group(const struct sl_etcd *e, const struct sl_etcd_group *g)
 {
     size_t n = sl_storage_count_ops(&g->ops), later = sl_storage_count_ops(&g->later);
@@ -108,7 +108,7 @@ static void check(struct sl_storage *s)
     assert(e->claim.task.busy || e->claim.op == NULL);
     assert(e->renewal.task.busy || e->renewal.op == NULL);
     waiting += (e->claim.op != NULL ? 1 : 0) + (e->renewal.op != NULL ? 1u : 0u);
-    /* Every operation is in exactly one place until it is delivered. */
+    /* Every operation is in exactly one list until it is delivered. */
     assert(waiting == e->stats.waiting);
     assert(e->stats.term == e->seen.term);
 }
@@ -117,7 +117,7 @@ static void check(struct sl_storage *s)
 
 static void on_wake(void *owner)
 {
-    (void)owner; /* work() pumps all lanes anyway. */
+    (void)owner; /* work() handles all queues anyway. */
 }
 
 void sl_etcd_wake(struct sl_etcd *e, sl_ms at_ms)
@@ -168,7 +168,8 @@ static bool work(struct sl_storage *s, size_t most)
     struct sl_etcd *e = etcd_of(s);
     eventfd_t n;
     bool more = true;
-    /* Deliver first what is done, so that the operations which follow from it are grouped. */
+    /* Deliver finished operations before sending new ones, so that operations that
+     * their callbacks submit are grouped. */
     if (sl_list_empty(&e->done)) {
         eventfd_read(e->event, &n);
         more = sl_etcd_client_work(e->client, ANSWERS_AT_ONCE);
@@ -233,7 +234,7 @@ static const char *trouble(const struct sl_storage *s)
     return e->trouble[0] != '\0' ? e->trouble : sl_etcd_client_trouble(e->client);
 }
 
-/* --- Life -------------------------------------------------------------------- */
+/* --- Opening and closing ----------------------------------------------------- */
 
 static void destroy(struct sl_etcd *e)
 {
@@ -307,7 +308,7 @@ static bool start(struct sl_etcd *e, const struct sl_etcd_settings *s, char *why
     return sl_etcd_groups_init(e) == SLUICE_OK;
 }
 
-/* False: `why` says what is wrong. */
+/* Check the settings. On failure, returns false and writes the reason to `why`. */
 static bool are_valid(const struct sl_etcd_settings *s, char *why, size_t why_bytes)
 {
     why[0] = '\0';

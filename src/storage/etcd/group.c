@@ -1,8 +1,10 @@
-/* group.c - commits and bars on etcd: many in one transaction, where each succeeds or fails
- * alone. This file also settles groups whose answer is lost.
+/* group.c - executes many commits and bars in one etcd transaction, where each succeeds
+ * or fails separately. This file also finds out the outcome of groups whose answer was
+ * lost.
  *
- * Every try of a group compares the revision of its slot's key and changes it. So at most one
- * try succeeds, however late the others arrive, and the number in the key says which one. */
+ * Every try of a group compares the revision of its slot's key, and changes that key.
+ * So at most one try succeeds, however late the others arrive, and the number in the
+ * key shows which one. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +51,7 @@ static void all_are_done(struct sl_etcd_group *g, uint64_t revision)
 
 static void send_group(struct sl_etcd_group *g);
 
-/* Operations that are not answered yet are sent again, each as an inner transaction. */
+/* Send the unanswered operations again, each as an inner transaction. */
 static void continue_group(struct sl_etcd_group *g)
 {
     g->number = 0;
@@ -64,14 +66,14 @@ static void continue_group(struct sl_etcd_group *g)
 
 /* --- Sending --------------------------------------------------------------------- */
 
-/* False: there is no lease yet. */
+/* Build the body. Returns false if there is no lease yet. */
 static bool build(struct sl_etcd_group *g)
 {
     struct sl_etcd *e = g->task.e;
     int64_t lease = 0;
     if (g->task.writes) lease = sl_etcd_lease_take(e, 2 * (uint64_t)g->count + 1);
     if (g->task.writes && lease == 0) return false;
-    /* A repeated try keeps its number. */
+    /* A retry keeps its number. */
     if (g->number == 0) g->number = ++e->number;
     if (g->flat_number == 0) g->flat_number = g->number;
     g->lease = lease;
@@ -122,8 +124,8 @@ static bool is_stale(struct sl_etcd *e, struct sl_storage_op *op, const json_t *
     return true;
 }
 
-/* Find out why the operation was not done, and answer it. False: no reason was found, so it may be
- * sent again. */
+/* Find out why etcd did not execute the operation, and answer the operation. Returns
+ * false if there is no reason, so that the operation may be sent again. */
 static bool judge(struct sl_etcd *e, struct sl_storage_op *op, const json_t *txn,
                   size_t at)
 {
@@ -135,7 +137,8 @@ static bool judge(struct sl_etcd *e, struct sl_storage_op *op, const json_t *txn
     return true;
 }
 
-/* The number that a key has for its value, and its revision; 0: the key is absent. */
+/* Return the number that is the value of a key, and set *revision to the key's
+ * revision. Both are 0 if the key is absent. */
 static uint64_t number_in(const json_t *keys, const struct sl_etcd_key *k,
                           uint64_t *revision)
 {
@@ -151,7 +154,7 @@ static uint64_t number_in(const json_t *keys, const struct sl_etcd_key *k,
     return 0;
 }
 
-/* An earlier try has done some of the operations: answer those. */
+/* Answer the operations that an earlier try has executed. */
 static void settle_parts(struct sl_etcd_group *g, const json_t *keys)
 {
     struct sl_storage_op *op, *after;
@@ -165,7 +168,7 @@ static void settle_parts(struct sl_etcd_group *g, const json_t *keys)
     }
 }
 
-/* From now on no earlier try can succeed. */
+/* Record that the slot's key has changed: from now on, no earlier try can succeed. */
 static void slot_has_changed(struct sl_etcd_group *g, uint64_t revision)
 {
     if (!g->task.writes) return;
@@ -174,7 +177,8 @@ static void slot_has_changed(struct sl_etcd_group *g, uint64_t revision)
     g->task.e->stats.groups++;
 }
 
-/* Does the slot say that an earlier try succeeded? Then answer what is known by that. */
+/* Return whether the slot's key shows that an earlier try succeeded. If so, answer the
+ * operations of that try. */
 static bool is_settled(struct sl_etcd_group *g, const json_t *keys)
 {
     struct sl_etcd_key slot;
@@ -217,7 +221,7 @@ static void on_answer(struct sl_etcd_group *g, const json_t *txn)
     continue_group(g);
 }
 
-/* etcd accepts less than the settings say: send each operation alone. */
+/* Send each operation alone, because etcd's limits are lower than our settings. */
 static void send_one_by_one(struct sl_etcd_group *g)
 {
     struct sl_etcd *e = g->task.e;
@@ -232,8 +236,9 @@ static void send_one_by_one(struct sl_etcd_group *g)
     end_group(g);
 }
 
-/* etcd may report "no space" for a request that it has done with its last space. The request is
- * not pending any more, so the slot says whether it was done. */
+/* Handle the answer to a read of the slot's key. etcd may report "no space" for a
+ * request that it has executed with its last space. The request is no longer pending,
+ * so the slot's key shows whether etcd has executed it. */
 static void on_slot_read(struct sl_etcd_group *g, enum sl_etcd_outcome outcome)
 {
     json_t *txn = outcome == SL_ETCD_OUTCOME_ANSWER
@@ -325,7 +330,7 @@ static bool takes_one_more(struct sl_etcd_group *g, const struct sl_storage_op *
     return true;
 }
 
-/* Take operations from the head of the queue, as many as one transaction can do. */
+/* Take operations from the head of the queue, as many as fit into one transaction. */
 static void fill(struct sl_etcd_group *g)
 {
     struct sl_etcd *e = g->task.e;
@@ -369,8 +374,8 @@ static struct sl_etcd_group *free_slot(struct sl_etcd *e)
     return NULL;
 }
 
-/* A claim must not overtake what was submitted before it, but it does not wait for groups whose
- * outcome is unknown. */
+/* Return whether a claim may be sent. A claim must not overtake operations that were
+ * submitted before it, but it does not wait for groups whose answer was lost. */
 static bool may_claim(const struct sl_etcd *e)
 {
     for (uint32_t i = 0; i < e->slot_count; i++)
@@ -436,7 +441,7 @@ void sl_etcd_groups_hurry(struct sl_etcd *e, sl_ms now)
     }
 }
 
-/* --- Life ------------------------------------------------------------------------- */
+/* --- Initialization --------------------------------------------------------------- */
 
 int sl_etcd_groups_init(struct sl_etcd *e)
 {

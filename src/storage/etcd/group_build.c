@@ -1,4 +1,4 @@
-/* group_build.c - the transaction of a group.
+/* group_build.c - builds the etcd transaction of a group.
  *
  *     together:   if   the term, all requests absent, all bars absent, the slot unchanged
  *                 then all writes, all requests, the slot's new number
@@ -6,7 +6,7 @@
  *                 then for each: if its own comparisons then its writes else the reasons;
  *                      the slot's new number
  *
- * A group of one operation reads the reasons at once. */
+ * For a group of one operation, the first transaction already reads the reasons. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -49,8 +49,8 @@ static void own_writes(struct sl_etcd_text *t, const struct sl_etcd *e,
     sl_etcd_op_put(t, &k, (struct sl_bytes){value, (size_t)n}, lease);
 }
 
-/* The reads that tell why an operation was not done. judge() in group.c relies on their order:
- * term, bar, request. */
+/* Add the reads that show why an operation failed. judge() in group.c relies on their
+ * order: term, bar, request. */
 static void own_reasons(struct sl_etcd_text *t, const struct sl_etcd *e,
                         const struct sl_storage_op *op)
 {
@@ -72,7 +72,8 @@ static void put_number(struct sl_etcd_text *t, const struct sl_etcd_key *k,
     sl_etcd_op_put(t, k, (struct sl_bytes){value, (size_t)n}, lease);
 }
 
-/* Only one try of a group succeeds: it compares the revision of the slot's key and changes it. */
+/* Compare the revision of the slot's key. Each try of a group also changes this key, so
+ * only one try succeeds. */
 static void slot_if(struct sl_etcd_text *t, const struct sl_etcd_key *slot,
                     uint64_t revision)
 {
@@ -125,7 +126,7 @@ static void slot_range(struct sl_etcd_text *t, const struct sl_etcd_group *g)
     struct sl_etcd_key slot, end;
     sl_etcd_key_slot(g->task.e, &slot, g->index);
     end = slot;
-    end.at[end.n++] = '/' + 1; /* After the keys of its parts. */
+    end.at[end.n++] = '/' + 1; /* Sorts after the keys of the parts. */
     sl_etcd_op_range(t, &slot, &end, SL_ETCD_RANGE_ALL);
 }
 

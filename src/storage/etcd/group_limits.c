@@ -1,5 +1,6 @@
-/* group_limits.c - which operations may be in one group: those that fit into one transaction of
- * etcd, and that do not conflict with each other or with an unfinished group. */
+/* group_limits.c - decides which operations may be in one group. They must fit into one
+ * etcd transaction, and must not conflict with each other or with an unfinished
+ * group. */
 #include <assert.h>
 #include <string.h>
 #define XXH_INLINE_ALL
@@ -7,14 +8,16 @@
 
 #include "storage/etcd/etcd_internal.h"
 
-/* What etcd adds to the bytes of keys and values, and what our comparisons take: generous. */
+/* Upper bounds for the bytes that etcd adds to keys and values, and for our
+ * comparisons. */
 #define BYTES_OF_GROUP 2048
 #define BYTES_OF_OP 512
 #define BYTES_OF_WRITE 48
 
 /* --- Conflicts --------------------------------------------------------------- */
 
-/* A hash collision only delays an operation. */
+/* The kinds of names that can conflict. Names are compared by hash; a collision only
+ * delays an operation. */
 enum name_kind { NAME_REQUEST, NAME_DATA, NAME_BARRED, NAME_COMMITS };
 
 static uint64_t name_of(enum name_kind kind, const void *at, size_t n)
@@ -42,9 +45,10 @@ static bool is_taken(const struct sl_etcd *e, uint64_t name)
     return false;
 }
 
-/* A transaction of etcd compares everything before it writes anything, and accepts no key
- * twice. So operations on the same request, key or transaction must not be in one group, and no
- * group may overtake another one that it conflicts with. */
+/* etcd evaluates all comparisons of a transaction before it writes, and rejects a
+ * transaction that writes a key twice. So operations on the same request, key or
+ * transaction must not be in one group, and no group may overtake another group that it
+ * conflicts with. */
 bool sl_etcd_op_conflicts(const struct sl_etcd *e, const struct sl_storage_op *op)
 {
     if (op->type == SL_STORAGE_BAR)
@@ -150,7 +154,8 @@ bool sl_etcd_costs_fit(const struct sl_etcd *e, const struct sl_etcd_cost *sum)
            sum->bytes + BYTES_OF_GROUP <= e->settings.request_bytes_max;
 }
 
-/* Operations of an inner transaction; etcd adds all those of the outer one. */
+/* Return the number of operations that etcd counts for an inner transaction. etcd adds
+ * the operations of the outer transaction. */
 static uint32_t inner_ops(const struct sl_etcd_cost *c)
 {
     uint32_t most = c->ifs + 2 > c->ops + 1 ? c->ifs + 2 : c->ops + 1;
@@ -168,7 +173,8 @@ void sl_etcd_group_count(struct sl_etcd_group *g)
     }
 }
 
-/* The others are sent later from the same slot, since a lost try may still do all of them. */
+/* The storage sends the remaining operations later from the same slot, because etcd may
+ * still execute a lost try that contains all of them. */
 void sl_etcd_group_split(struct sl_etcd_group *g)
 {
     const struct sl_etcd *e = g->task.e;

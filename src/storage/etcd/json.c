@@ -1,5 +1,6 @@
-/* json.c - the JSON of etcd's gateway: writes requests and reads answers. Bytes are base64
- * in it, 64-bit numbers are strings, and fields that are 0 or empty are absent. */
+/* json.c - writes requests and reads answers in the JSON of etcd's gateway. In this
+ * JSON, bytes are base64, 64-bit numbers are strings, and fields that are 0 or empty
+ * are absent. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -71,7 +72,7 @@ static void add_number(struct sl_etcd_text *t, const char *name, uint64_t number
     sl_etcd_text_add(t, field);
 }
 
-/* A comma, unless a list has just begun. */
+/* Add a comma, unless a list has just begun. */
 static void next(struct sl_etcd_text *t)
 {
     if (!t->failed && t->n > 0 && t->at[t->n - 1] != '[') sl_etcd_text_add(t, ",");
@@ -206,8 +207,8 @@ void sl_etcd_if_value(struct sl_etcd_text *t, const struct sl_etcd_key *k,
     sl_etcd_text_add(t, "}");
 }
 
-/* The keeper's value begins with the term and a space, as exactly the texts between these two
- * do. */
+/* Compare the term. The value of the key "keeper" begins with the term and a space. All
+ * such values, and no others, sort between the two texts in these comparisons. */
 void sl_etcd_if_term(struct sl_etcd_text *t, const struct sl_etcd *e, uint64_t term)
 {
     struct sl_etcd_key k;
@@ -263,7 +264,8 @@ void sl_etcd_op_read_term(struct sl_etcd_text *t, const struct sl_etcd *e)
 {
     struct sl_etcd_key k, end;
     sl_etcd_key_of(e, &k, "keeper");
-    sl_etcd_key_of(e, &end, "keeper0"); /* After all keys that begin with keeper/. */
+    /* Sorts after all keys that begin with "keeper/". */
+    sl_etcd_key_of(e, &end, "keeper0");
     sl_etcd_op_range(t, &k, &end, SL_ETCD_RANGE_ALL);
 }
 

@@ -1,13 +1,13 @@
-/* lease.c - leases of etcd for keys that expire: requests, bars, and numbers of groups. Nobody
- * renews these leases. All keys of one period are on one lease, which outlives the period by
- * the time that the keys are kept. */
+/* lease.c - etcd leases for keys that expire: requests, bars, and group numbers. The
+ * storage never renews these leases. All keys that are written in one period share a
+ * lease, which outlives the period by the time that the keys must be kept. */
 #include <inttypes.h>
 #include <stdio.h>
 
 #include "storage/etcd/etcd_internal.h"
 
-#define PERIODS 6      /* In dedup_keep_ms: about as many leases exist at a time. */
-#define KEYS_MAX 10000 /* On one lease: etcd deletes all of them at once. */
+#define PERIODS 6      /* Per dedup_keep_ms; about as many leases exist at a time. */
+#define KEYS_MAX 10000 /* On one lease, because etcd deletes all of them at once. */
 #define PERIOD_MIN_MS 1000
 
 static sl_ms period(const struct sl_etcd *e)
@@ -54,7 +54,8 @@ static void on_lease(struct sl_etcd_call *call)
     } else if (outcome == SL_ETCD_OUTCOME_REFUSED) {
         sl_etcd_task_end(&l->task);
         sl_etcd_groups_refuse(e, status);
-    } else sl_etcd_task_later(&l->task); /* A lease whose answer was lost expires. */
+        /* If the answer was lost, that lease expires unused. */
+    } else sl_etcd_task_later(&l->task);
 }
 
 int64_t sl_etcd_lease_take(struct sl_etcd *e, uint64_t keys)
@@ -82,6 +83,6 @@ void sl_etcd_lease_init(struct sl_etcd *e)
 void sl_etcd_lease_pump(struct sl_etcd *e, sl_ms now)
 {
     if (!sl_etcd_task_is_due(&e->lease.task, now)) return;
-    e->lease.task.since_ms = now; /* The lease cannot have been granted before. */
+    e->lease.task.since_ms = now; /* etcd cannot have granted the lease earlier. */
     sl_etcd_task_send(&e->lease.task);
 }

@@ -1,5 +1,5 @@
-/* read.c - rows, outcomes and terms: many reads in one transaction of etcd, which is
- * linearizable. */
+/* read.c - reads rows, outcomes and terms. It combines many reads into one etcd
+ * transaction, which is linearizable. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,12 +7,12 @@
 
 #define TOGETHER_MAX 64
 
-/* Copy the value of a key. ENOMEM, or EIO if it is not base64. */
+/* Copy the value of a key. Returns OK, ENOMEM, or EIO if the value is not base64. */
 static int value_of(const json_t *kv, struct sl_bytes *out)
 {
     const char *text = json_string_value(json_object_get(kv, "value"));
     if (text == NULL) text = "";
-    char *bytes = malloc(strlen(text) + 1); /* An empty value is not NULL, either. */
+    char *bytes = malloc(strlen(text) + 1); /* Not NULL even for an empty value. */
     if (bytes == NULL) return SLUICE_ENOMEM;
     if (!sl_etcd_base64_read(text, bytes, &out->n)) {
         free(bytes);
@@ -97,8 +97,8 @@ static void answer_reads(struct sl_etcd_reading *r, const json_t *txn)
     sl_etcd_task_end(&r->task);
 }
 
-/* The answer to all of them is too long: put them back at the head of the queue, and read each
- * one alone. */
+/* Put the operations back at the head of the queue, to read each one alone, because the
+ * answer to all of them together is too long. */
 static void read_one_by_one(struct sl_etcd_reading *r)
 {
     struct sl_etcd *e = r->task.e;
@@ -151,9 +151,10 @@ static void start_reading(struct sl_etcd *e, struct sl_etcd_reading *r)
     else sl_etcd_task_send(&r->task);
 }
 
-/* --- The lane ---------------------------------------------------------------- */
+/* --- The queue --------------------------------------------------------------- */
 
-/* An outcome waits until the commit of its request is done. */
+/* Release OUTCOME operations whose request is not being committed. The others wait
+ * until the commit has ended. */
 static void release_held(struct sl_etcd *e)
 {
     struct sl_storage_op *op, *after;
@@ -173,7 +174,7 @@ void sl_etcd_reads_submit(struct sl_etcd *e, struct sl_storage_op *op)
     sl_list_append(to, &op->place);
     if (!sl_storage_names_fit(op)) sl_etcd_op_done(e, op, SLUICE_ETOOBIG);
     else if (op->type == SL_STORAGE_OUTCOME && op->request.n == 0)
-        sl_etcd_op_done(e, op, SLUICE_OK); /* Without a request: not found. */
+        sl_etcd_op_done(e, op, SLUICE_OK); /* No request, so not found. */
 }
 
 void sl_etcd_reads_pump(struct sl_etcd *e, sl_ms now)

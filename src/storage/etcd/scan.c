@@ -1,4 +1,4 @@
-/* scan.c - scans: pages of one revision. */
+/* scan.c - scans a table page by page, all pages at the same revision. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,10 +6,10 @@
 
 #include "storage/etcd/etcd_internal.h"
 
-#define PAGE_ROWS 32 /* Of the first page; half of it if the answer is too long. */
+#define PAGE_ROWS 32 /* Rows of the first page; halved if the answer is too long. */
 #define PAGE_ROWS_MAX 4096
-#define PAGE_BYTES \
-    262144             /* About: parsing a page takes a few ms, and everything waits. */
+/* Approximate limit, because parsing a page blocks the event loop for a few ms. */
+#define PAGE_BYTES 262144
 #define RESTARTS_MAX 5 /* After the revision of a scan was compacted. */
 
 static void clear_scan(struct sl_etcd_scanning *s)
@@ -35,7 +35,8 @@ static void end_scan(struct sl_etcd_scanning *s, int status)
     else sl_etcd_op_fail(s->task.e, op, status);
 }
 
-/* The longest answer that can have no more than bytes_max in it. */
+/* Return the length of the longest answer that contains at most bytes_max bytes of
+ * data. */
 static size_t answer_bytes_max(const struct sl_etcd_scanning *s)
 {
     if (s->op->bytes_max == 0) return 0;
@@ -53,7 +54,8 @@ static void build_page(struct sl_etcd_scanning *s)
     struct sl_bytes prefix = {end.at, end.n};
     sl_etcd_prefix_end(prefix, end.at, &n);
     end.n = n;
-    /* Write a range operation, and remove what makes it a part of a transaction. */
+    /* Write a range operation, then remove the text around it that makes it a part of a
+     * transaction. */
     sl_etcd_text_clear(t);
     sl_etcd_op_range(t, &s->next, &end, SL_ETCD_RANGE_ALL);
     if (t->failed) return;
@@ -205,7 +207,7 @@ static void on_page(struct sl_etcd_call *call)
     else end_scan(s, status);
 }
 
-/* --- The lane ---------------------------------------------------------------- */
+/* --- The queue --------------------------------------------------------------- */
 
 void sl_etcd_scans_pump(struct sl_etcd *e, sl_ms now)
 {

@@ -1,5 +1,5 @@
-/* task.c - a request to etcd that is sent until its outcome is known, and what an answer of
- * etcd means. */
+/* task.c - sends a request to etcd until its outcome is known, and interprets etcd's
+ * answers. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -79,8 +79,8 @@ static bool says(const struct sl_etcd_call *call, const char *text)
            memmem(call->answer.at, call->answer.n, text, strlen(text)) != NULL;
 }
 
-/* The errors of etcd, by their numbers in gRPC, that come before anything is done. After any
- * other error the request may have been done. */
+/* Return whether this gRPC code means that etcd has not executed the request. After any
+ * other error, etcd may have executed it. */
 static bool was_not_done(int code)
 {
     switch (code) {
@@ -89,7 +89,7 @@ static bool was_not_done(int code)
         case 7:  /* Permission denied. */
         case 8:  /* Resource exhausted. */
         case 9:  /* Failed precondition. */
-        case 11: /* Out of range: a revision that is compacted, or in the future. */
+        case 11: /* Out of range: a revision that was compacted or is in the future. */
         case 12: /* Unimplemented. */
         case 16: /* Unauthenticated. */ return true;
         default: return false;

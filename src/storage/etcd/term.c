@@ -1,4 +1,4 @@
-/* term.c - claims of the next term, and renewals of the current one. */
+/* term.c - claims the next term and renews the current one. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -35,7 +35,8 @@ static void claim_ifs(struct sl_etcd_text *t, const struct sl_etcd *e,
     if (op->heartbeat != 0) sl_etcd_if_revision(t, &k, op->heartbeat);
 }
 
-/* All bars are of older terms, whose commits are rejected because of the term. */
+/* Delete the bars of older terms. Commits of those terms are rejected because of their
+ * term. */
 static void drop_bars(struct sl_etcd_text *t, const struct sl_etcd *e, uint64_t term)
 {
     struct sl_etcd_key from, end;
@@ -57,7 +58,7 @@ static void build_claim(struct sl_etcd_text *t, const struct sl_etcd *e)
     sl_etcd_txn_begin(t);
     claim_ifs(t, e, op);
     sl_etcd_txn_then(t);
-    sl_etcd_op_read_term(t, e); /* The term before this claim. */
+    sl_etcd_op_read_term(t, e); /* The previous term. */
     sl_etcd_key_of(e, &k, "keeper");
     sl_etcd_op_put(t, &k, (struct sl_bytes){value, (size_t)n}, 0);
     sl_etcd_key_of(e, &k, "format");
@@ -83,7 +84,7 @@ static void end_claim(struct sl_etcd *e, int status)
     struct sl_storage_op *op = e->claim.op;
     e->claim.op = NULL;
     sl_etcd_task_end(&e->claim.task);
-    if (op == NULL) return; /* It failed before, in a hurry. */
+    if (op == NULL) return; /* hurry() has already failed it. */
     if (status != SLUICE_OK && status != SLUICE_ESTALE) e->stats.errors++;
     sl_etcd_op_done(e, op, status);
 }
@@ -113,7 +114,8 @@ void sl_etcd_term_claim(struct sl_etcd *e, struct sl_storage_op *op)
     send_claim(e);
 }
 
-/* The claim succeeded. `before` is the record of the previous term, with any number. */
+/* Report that the claim succeeded. `before` is the record of the previous term; its
+ * term number is ignored. */
 static void claimed(struct sl_etcd *e, const struct sl_storage_term *before)
 {
     struct sl_storage_op *op = e->claim.op;
@@ -126,11 +128,11 @@ static void claimed(struct sl_etcd *e, const struct sl_storage_term *before)
     now.term = op->term + 1;
     now.node = op->node;
     sl_etcd_note_term(e, &now);
-    sl_etcd_lease_take(e, 0); /* The first commit will need it. */
+    sl_etcd_lease_take(e, 0); /* The first commit will need a lease. */
     end_claim(e, SLUICE_OK);
 }
 
-/* Did an earlier try of this claim succeed? */
+/* Return whether an earlier try of this claim succeeded. */
 static bool is_ours(struct sl_etcd *e, const json_t *txn, struct sl_storage_term *now)
 {
     const struct sl_storage_op *op = e->claim.op;
@@ -156,7 +158,7 @@ static void claim_failed(struct sl_etcd *e, const json_t *txn)
     }
     if (now.term == op->term &&
         (op->heartbeat == 0 || now.heartbeat == op->heartbeat) && e->format != before) {
-        send_claim(e); /* Only the format was not as expected. */
+        send_claim(e); /* Only the format differed from what we expected. */
         return;
     }
     op->result.term = now.term;
@@ -187,8 +189,8 @@ static void on_claim_answer(struct sl_etcd *e, const json_t *txn)
     } else claim_failed(e, txn);
 }
 
-/* The claim is sent again until its outcome is known. A try that only reads the format claims
- * nothing, so it may fail. */
+/* Handle an unknown outcome: send the claim again. A try that only reads the format
+ * claims nothing, so it may simply fail. */
 static void claim_is_unknown(struct sl_etcd *e)
 {
     if (e->claim.settling) {
@@ -222,7 +224,7 @@ static void on_claim(struct sl_etcd_call *call)
         claim_is_unknown(e);
     else if (status == SLUICE_ENOSPC) {
         e->claim.settling =
-            true; /* It may have succeeded: see on_refusal() in group.c. */
+            true; /* The claim may have succeeded; see on_refusal() in group.c. */
         send_claim(e);
     } else if (a->lost || outcome == SL_ETCD_OUTCOME_BUSY) sl_etcd_task_later(a);
     else end_claim(e, status);
@@ -230,8 +232,8 @@ static void on_claim(struct sl_etcd_call *call)
 
 /* --- Renewals ------------------------------------------------------------------- */
 
-/* Without the comparison of the heartbeat, a renewal that was lost and arrives late would
- * restore the limits of an older one. */
+/* Build a renewal. It compares the heartbeat. Otherwise, a lost renewal that arrives
+ * late would restore its older limits. */
 static void build_renewal(struct sl_etcd_text *t, struct sl_etcd *e)
 {
     const struct sl_storage_op *op = e->renewal.op;
@@ -283,11 +285,12 @@ static void on_renewal_answer(struct sl_etcd *e, const json_t *txn)
     else if (term->term != op->term || op->term == 0) end_renewal(e, SLUICE_ESTALE);
     else if (e->renewal.repeats++ < RENEW_REPEATS_MAX) {
         memset(&op->result, 0, sizeof op->result);
-        send_renewal(e); /* A lost renewal of ours succeeded: compare its heartbeat. */
+        send_renewal(e); /* An earlier lost renewal succeeded: compare its heartbeat. */
     } else end_renewal(e, SLUICE_EIO);
 }
 
-/* A renewal whose outcome is not known has failed; the keeper renews again anyway. */
+/* Handle the answer to a renewal. A renewal with an unknown outcome counts as failed;
+ * the keeper renews again anyway. */
 static void on_renewal(struct sl_etcd_call *call)
 {
     struct sl_etcd *e = call->owner;
@@ -313,12 +316,12 @@ static void next_renewal(struct sl_etcd *e)
     send_renewal(e);
 }
 
-/* --- Life ------------------------------------------------------------------------ */
+/* --- Initialization and timers --------------------------------------------------- */
 
 void sl_etcd_term_pump(struct sl_etcd *e, sl_ms now)
 {
     if (e->claim.op != NULL && sl_etcd_task_is_due(&e->claim.task, now))
-        send_claim(e); /* With the same nonce. */
+        send_claim(e); /* Sends the same nonce again. */
     next_renewal(e);
     if (sl_etcd_is_silent(e, now)) sl_etcd_ops_fail(e, &e->renewals, SLUICE_EIO);
 }

@@ -1,5 +1,6 @@
-/* watch.c - reports changes of the term. It reads the term, then watches a stream of changes
- * from there on. When the stream ends, or is silent, it reads the term again. */
+/* watch.c - reports changes of the term. It reads the term, then follows a stream of
+ * changes from that revision. When the stream ends or is silent, it reads the term
+ * again. */
 #include <assert.h>
 #include <string.h>
 
@@ -51,7 +52,8 @@ static void restart(struct sl_etcd *e)
     poll_in(e, 0);
 }
 
-/* False: the events do not say what the term is, so it must be read. */
+/* Update the term from the events. Returns false if the events do not contain the new
+ * term, so that it must be read. */
 static bool take_events(struct sl_etcd *e, const json_t *result)
 {
     const json_t *events = json_object_get(result, "events");
@@ -108,10 +110,11 @@ static void on_term(struct sl_etcd *e, const json_t *txn)
     sl_etcd_json_term(e, sl_etcd_json_keys(txn, 0), &term, NULL);
     poll_in(e, SILENCE_MS);
     w->failures = 0;
-    if (w->streaming && revision < w->revision) return; /* The stream was faster. */
+    /* The stream has already reported a newer revision. */
+    if (w->streaming && revision < w->revision) return;
     bool changed = !same(&term, &w->term);
     if (changed && w->streaming) {
-        sl_etcd_client_unwatch(e->client); /* The stream has missed this change. */
+        sl_etcd_client_unwatch(e->client); /* The stream missed this change. */
         w->streaming = false;
     }
     if (!w->streaming) begin_stream(e, revision + 1);
