@@ -1,12 +1,13 @@
-/* internal.h - an open lock service in the memory of this process; for its own files.
+/* internal.h - internals of a lock service in the memory of this process.
  *
  *     threads of the program        the table, under one mutex        our two threads
  *     ----------------------        --------------------------        -------------------
  *     acquire, release, ...  ---->  sl_table_*()  <---- time ------   clock: leases, waits
  *     a waiter sleeps        <----  effects  ---> events of watches -> callbacks: on_event
  *
- * README.md has the rules. Lock order: the registry's mutex (session.c), then that of a
- * struct sluice. Neither is held while the program's own code runs. */
+ * README.md has the rules. Lock order: first the registry's mutex (session.c), then the
+ * mutex of a struct sluice. No thread holds either mutex while a callback of the
+ * program runs. */
 #ifndef SL_CLIENT_INTERNAL_H
 #define SL_CLIENT_INTERNAL_H
 
@@ -18,9 +19,10 @@
 #include "sluice.h"
 
 struct sluice {
-    pthread_mutex_t mutex; /* Guards all that follows, except fork_era. */
-    uint32_t
-        fork_era; /* The process that opened it, as a number of forks. In another process the service is only a copy. */
+    pthread_mutex_t mutex; /* Guards all fields below, except fork_era. */
+    /* The value of sl_client_fork_era in the process that opened the service. In any
+     * other process the service is only a copy. */
+    uint32_t fork_era;
     bool closing;
     uint32_t sleepers; /* Threads that sleep in a call; closing waits for them. */
     pthread_cond_t sleepers_gone;
@@ -41,53 +43,56 @@ struct sluice {
     struct sl_client_watch *running; /* The watch whose callback runs, */
     uint64_t callbacks_done;         /* and how many callbacks have returned. */
     pthread_cond_t callback_done;
-    bool
-        closed_in_callback; /* Closed by a callback: the callback thread frees the service. */
+    /* A callback has closed the service, so the callback thread frees it. */
+    bool closed_in_callback;
 };
 
 /* --- Sessions (session.c) -------------------------------------------------- */
 
 #define SL_CLIENT_WAITING 1 /* The session waits; otherwise `answer` is a status. */
 
-/* The session of a thread that has made a request. It is on the list of its thread,
- * and on that of the service until either ends. */
+/* The session of a thread that has made a request. The session is in the list of its
+ * thread and in the list of the service, until the thread exits or the service is
+ * closed. */
 struct sl_client_session {
     struct sl_session table_session;
-    struct sluice
-        *s; /* NULL: closed. Atomic: release when closing, acquire by its thread. */
+    /* NULL: the service is closed. Atomic: the closing thread stores it with Release,
+     * the session's thread loads it with Acquire. */
+    struct sluice *s;
     struct sl_client_session *next_of_thread;
     struct sl_list of_service;
-    bool exited; /* Its thread has exited, and the service frees it. */
+    bool exited; /* Its thread has exited, so the service frees it. */
 
     int answer; /* The result of its wait. */
     struct sl_grant grant;
-    struct sl_client_watch
-        *watch; /* The watch of the request it waits for; NULL: none. */
+    struct sl_client_watch *watch; /* The watch of the pending request; NULL: none. */
     pthread_cond_t answered;
 };
 
 /* The number of forks between the first process and this one. */
 extern uint32_t sl_client_fork_era;
 
-/* Install the handlers of thread exit and fork. SLUICE_ENOMEM. */
+/* Install the handlers for thread exit and fork. Returns SLUICE_OK or SLUICE_ENOMEM. */
 int sl_client_session_prepare(void);
 
-/* The calling thread's session, created if there is none. SLUICE_ENOMEM. */
+/* Get the calling thread's session; create it if there is none. Returns SLUICE_OK or
+ * SLUICE_ENOMEM. */
 int sl_client_session_of(struct sluice *s, struct sl_client_session **out);
 
-/* The kernel's id of the thread that began a session. */
+/* Return the kernel's id of the thread that began a session. */
 int32_t sl_client_session_tid(uint64_t session_id);
 
 /* End all sessions of a service that is being closed. Their threads free the memory. */
 void sl_client_session_end_all(struct sluice *s);
 
-/* The table has ended a session. Called under the mutex. */
+/* Clean up after the table has ended a session. The caller holds the mutex. */
 void sl_client_session_over(struct sl_session *session);
 
 /* --- Calls (service.c) ------------------------------------------------------- */
 
-/* Begin a call: lock the mutex, read the clock, and apply what is due.
- * SLUICE_EINVAL, SLUICE_EFORKED, SLUICE_ECLOSED: nothing is locked. */
+/* Begin a call: lock the mutex, read the clock, and apply the effects that are due.
+ * Returns SLUICE_OK, or SLUICE_EINVAL, SLUICE_EFORKED or SLUICE_ECLOSED without locking
+ * the mutex. */
 int sl_client_enter(struct sluice *s);
 
 /* End a call: apply all effects of the change and unlock the mutex. */
@@ -101,24 +106,25 @@ void sl_client_sleep(struct sluice *s, pthread_cond_t *until);
 /* Read the clock into s->now. */
 void sl_client_read_clock(struct sluice *s);
 
-/* Apply all effects of the table that follow from the time and from changes. */
+/* Advance the table to the current time and apply all its effects. */
 void sl_client_settle(struct sluice *s);
 
-/* A session's request was granted: its watch, if any, becomes that of the grant. */
+/* Record that a session's request was granted. The watch of the request, if any,
+ * becomes the watch of the grant. */
 void sl_client_granted(struct sluice *s, struct sl_client_session *p,
                        const struct sl_grant *grant);
 
-/* Report STOLEN, BROKEN or EXPIRED to the watch of a grant. `over`: the grant has
- * ended. */
+/* Report STOLEN, BROKEN or EXPIRED to the watch of a grant. `over` says whether the
+ * grant has ended. */
 void sl_client_report(struct sluice *s, sl_fence fence, enum sluice_event_type what,
                       bool over);
 
-/* Report nothing more about a grant. Frees the watch, unless its callback is
- * running. */
+/* Stop reporting events of a grant. Frees the watch, unless its callback is running. */
 void sl_client_drop_watch(struct sluice *s, struct sl_client_watch *w);
 
-/* Wait until no callback of this watch is running, unless we are in it. The mutex
- * may be unlocked meanwhile, and the watch may be freed. */
+/* Wait until no callback of this watch is running. Returns at once if the calling
+ * thread is in that callback. This may unlock the mutex meanwhile, and the watch may be
+ * freed. */
 void sl_client_await_callback(struct sluice *s, const struct sl_client_watch *w);
 
 /* --- Our threads (service.c), and closing (open.c) ----------------------------- */
@@ -129,11 +135,12 @@ void *sl_client_callback_thread(void *service);
 /* Free a closed service whose clock thread has ended. */
 void sl_client_free(struct sluice *s);
 
-/* Check the invariants of a service, its table included. Called under the mutex. For
- * tests. */
+/* Check the invariants of a service, including those of its table. The caller holds the
+ * mutex. For tests. */
 void sl_client_check(const struct sluice *s);
 
-/* Initialize a condition whose timed waits use CLOCK_MONOTONIC. SLUICE_ENOMEM. */
+/* Initialize a condition variable whose timed waits use CLOCK_MONOTONIC. Returns
+ * SLUICE_OK or SLUICE_ENOMEM. */
 int sl_client_condition_init(pthread_cond_t *c);
 
 #endif /* SL_CLIENT_INTERNAL_H */

@@ -5,7 +5,7 @@
 
 #include "client/internal.h"
 
-/* The largest time that the table accepts here: 142,000 years. */
+/* The longest duration that these functions accept: 142,000 years. */
 #define MS_MAX ((int64_t)1 << 52)
 
 /* --- Arguments ----------------------------------------------------------------- */
@@ -30,7 +30,8 @@ static bool times_are_valid(const struct sluice_request *r)
     return early == SLUICE_STEAL_AUTO || (early >= 0 && early <= 1);
 }
 
-/* When a thief is granted the lock next to its victims. */
+/* Return how long a thief waits before it is granted the lock while its victims still
+ * hold it. */
 static sl_ms force_ms_of(const struct sluice *s, const struct sluice_request *r)
 {
     double early = r->steal_early;
@@ -38,11 +39,12 @@ static sl_ms force_ms_of(const struct sluice *s, const struct sluice_request *r)
     if (early <= 0) return SL_NEVER;
     if (early >= 1) return 0;
     if (r->wait_ms == SLUICE_FOREVER || r->wait_ms == 0) return SL_NEVER;
-    return 1 + (sl_ms)((1 - early) * (double)r->wait_ms); /* Only 1 means "at once". */
+    /* At least 1 ms: only steal_early = 1 means immediately. */
+    return 1 + (sl_ms)((1 - early) * (double)r->wait_ms);
 }
 
-/* Convert a request, except for the time of a forced steal, which depends on earlier
- * measurements. */
+/* Convert a request for the table, except for the time of a forced steal, which depends
+ * on earlier measurements. */
 static int want_of(const char *key, const struct sluice_request *r, struct sl_want *out)
 {
     if (r->shared != 0 && (r->per | r->buckets | r->units) != 0) return SLUICE_EINVAL;
@@ -126,7 +128,7 @@ int sluice_acquire(struct sluice *s, const char *key,
 
 /* --- Release --------------------------------------------------------------------- */
 
-/* Report nothing more about a grant. When this returns, its callback is not running. */
+/* Stop reporting events of a grant. When this returns, its callback is not running. */
 static void silence(struct sluice *s, sl_fence fence)
 {
     struct sl_client_watch *w = sl_client_watches_find(&s->watches, fence);
@@ -153,7 +155,7 @@ static int release(struct sluice *s, struct sl_bytes key, sl_fence fence)
     if (fence == 0) return SLUICE_ENOTHELD;
     if (sl_table_holds(s->table, s->now, key, fence)) return SLUICE_ETHREAD;
     const struct sl_client_watch *w = sl_client_watches_find(&s->watches, fence);
-    if (w != NULL && w->over) silence(s, fence); /* EXPIRED is still to be reported. */
+    if (w != NULL && w->over) silence(s, fence); /* EXPIRED was not reported yet. */
     return SLUICE_ELOST;
 }
 
@@ -187,7 +189,7 @@ int sluice_extend(struct sluice *s, const char *key, uint64_t fence, int64_t lea
     return status;
 }
 
-/* Whether the holder of a grant was asked to release it. */
+/* Return whether the holder of a grant was asked to release it. */
 static bool is_asked(const struct sluice *s, struct sl_bytes key, sl_fence fence)
 {
     struct sl_grant_view v;

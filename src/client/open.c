@@ -49,8 +49,8 @@ static int make(const struct sluice_options *o, struct sluice **out)
     s->clock_at_ms = SL_NEVER;
     sl_list_init(&s->sessions);
     s->table = sl_table_new(&limits, key);
-    /* On Linux a mutex or a condition needs no memory and cannot fail, but check
-     * anyway. */
+    /* On Linux, initializing a mutex or a condition variable needs no memory and cannot
+     * fail, but check anyway. */
     if (s->table == NULL || sl_client_watches_init(&s->watches) != SLUICE_OK ||
         pthread_mutex_init(&s->mutex, NULL) != 0 || make_conditions(s) != SLUICE_OK) {
         sl_table_free(s->table);
@@ -85,7 +85,8 @@ static void stop(struct sluice *s)
     pthread_mutex_unlock(&s->mutex);
 }
 
-/* All signals except those that a thread causes itself. */
+/* Fill a set with all signals except those that a thread causes itself, such as
+ * SIGSEGV. */
 static void signals_of_others(sigset_t *out)
 {
     static const int own[] = {SIGSEGV, SIGBUS,  SIGFPE, SIGILL,
@@ -94,7 +95,8 @@ static void signals_of_others(sigset_t *out)
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) sigdelset(out, own[i]);
 }
 
-/* Both threads leave signals to the threads of the program. */
+/* Start both threads with signals blocked, so that the program's own threads receive
+ * them. */
 static int start_threads(struct sluice *s)
 {
     sigset_t others, before;
@@ -151,7 +153,7 @@ static void answer_waiters(struct sluice *s)
     }
 }
 
-/* Our threads have ended, or the callback thread calls this as its last action. */
+/* Both threads have ended, or the callback thread calls this as its last action. */
 void sl_client_free(struct sluice *s)
 {
     sl_client_session_end_all(s);
@@ -163,7 +165,7 @@ void sl_client_free(struct sluice *s)
 
 void sluice_close(struct sluice *s)
 {
-    /* After a fork this is a copy of the parent's service. */
+    /* In a child process this is only a copy of the parent's service. */
     if (s == NULL || s->fork_era != sl_client_fork_era) return;
     stop(s);
     pthread_mutex_lock(&s->mutex);

@@ -9,7 +9,7 @@
 
 /* --- Lines ---------------------------------------------------------------- */
 
-/* The first line of a value: its type and the rest of the line. */
+/* The first line of a value, split into its type and the rest of the line. */
 struct reply_line {
     char kind;
     const char *rest;
@@ -17,7 +17,7 @@ struct reply_line {
     size_t end; /* Where the next line begins. */
 };
 
-/* Parse an integer that fits exactly. */
+/* Parse an integer that takes up all n bytes and fits into *out. */
 static bool number_of(const char *s, size_t n, int64_t *out)
 {
     bool minus = n > 0 && s[0] == '-';
@@ -28,7 +28,8 @@ static bool number_of(const char *s, size_t n, int64_t *out)
     return true;
 }
 
-/* Whether this can be a JSON number, inf or nan: signs, digits, a point, letters. */
+/* Return whether the text has only characters of a number, inf or nan: signs, digits,
+ * points and letters. */
 static bool is_decimal(const char *s, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -36,7 +37,8 @@ static bool is_decimal(const char *s, size_t n)
     return n > 0;
 }
 
-/* Returns 1, 0 if the line is incomplete, or SLUICE_EPROTOCOL. */
+/* Parse the line at the current position. Returns 1, 0 if the line is incomplete, or
+ * SLUICE_EPROTOCOL. */
 static int line_at(struct sl_client_reply_scan *s, const char *data, size_t n,
                    struct reply_line *out)
 {
@@ -58,7 +60,7 @@ static int line_at(struct sl_client_reply_scan *s, const char *data, size_t n,
 
 /* --- Scanning ------------------------------------------------------------- */
 
-/* A value ends, and with the last value of a list the list ends too. */
+/* End a value. After the last value of a list, end the list too. */
 static int value_ends(struct sl_client_reply_scan *s, size_t end)
 {
     s->at = end;
@@ -98,8 +100,7 @@ static int scan_text(struct sl_client_reply_scan *s, const struct reply_line *li
         return SLUICE_EPROTOCOL;
     size_t end = line->end + (size_t)length;
     if (end + 2 > SL_CLIENT_REPLY_BYTES_MAX) return SLUICE_EPROTOCOL;
-    if (n < end + 2)
-        return 0; /* The line is scanned again when the text is complete. */
+    if (n < end + 2) return 0; /* Scan this line again when the text is complete. */
     if (memcmp(data + end, "\r\n", 2) != 0) return SLUICE_EPROTOCOL;
     s->text_bytes += (size_t)length + 1;
     return value_ends(s, end + 2);
@@ -149,8 +150,8 @@ int sl_client_reply_scan(struct sl_client_reply_scan *s, const char *data, size_
 /* The memory of one tree: values first, then texts. */
 struct building {
     const char *at, *end;      /* The received bytes. */
-    struct sluice_reply *free; /* The next free value, */
-    char *text;                /* and the place of the next text. */
+    struct sluice_reply *free; /* The next unused value, */
+    char *text;                /* and where to put the next text. */
 };
 
 static void build_text(struct building *b, struct sluice_reply *r, const char *from,
@@ -176,7 +177,7 @@ static void build_long_text(struct building *b, struct sluice_reply *r,
     int64_t length = 0;
     number_of(line->rest, line->n, &length);
     if (length < 0) return; /* Nil. */
-    /* "txt:" is the format of the text; our server sends no other. */
+    /* Skip "txt:", the format of the text; our server sends no other format. */
     size_t skip = line->kind == '=' ? 4 : 0;
     r->type = line->kind == '!'   ? SLUICE_REPLY_ERROR
               : line->kind == '=' ? SLUICE_REPLY_LINES
@@ -187,7 +188,7 @@ static void build_long_text(struct building *b, struct sluice_reply *r,
 
 static void build_value(struct building *b, struct sluice_reply *r);
 
-/* The scan has limited the depth. */
+/* Build a list recursively. The scan has limited the depth. */
 static void build_list(struct building *b, struct sluice_reply *r,
                        const struct reply_line *line)
 {
@@ -235,12 +236,13 @@ static void build_value(struct building *b, struct sluice_reply *r)
 int sl_client_reply_build(const char *data, const struct sl_client_reply_scan *s,
                           struct sluice_reply **out)
 {
-    assert(s->depth == 0 && s->items > 0); /* A complete scan. */
+    assert(s->depth == 0 && s->items > 0); /* The scan must be complete. */
     struct sluice_reply *root = malloc(s->items * sizeof *root + s->text_bytes);
     if (root == NULL) return SLUICE_ENOMEM;
     struct building b = {data, data + s->at, root + 1, (char *)(root + s->items)};
     build_value(&b, root);
-    /* The scan has reserved what the tree uses; nil and booleans have no text. */
+    /* The tree uses exactly the values that the scan counted, and at most as much text:
+     * nil and booleans have no text. */
     assert(b.at == b.end && b.free == root + s->items);
     assert(b.text <= (char *)(root + s->items) + s->text_bytes);
     *out = root;

@@ -1,13 +1,14 @@
-/* reply.h - parses replies of a server, without a socket.
+/* reply.h - parses the replies of a server. It does not read from a socket itself.
  *
  *     struct sl_client_reply_scan scan = {0};
  *     while ((whole = sl_client_reply_scan(&scan, data, n)) == 0) n += more(data + n);
  *     if (whole == 1) sl_client_reply_build(data, &scan, &reply);   // uses scan.at bytes
  *
- * The scan finds out whether the reply is complete. Then the tree is built in one block of
- * memory. Input may be cut anywhere; the scan looks at each byte once, not from the
- * beginning forevery piece. The memory that a peer can make us allocate is bounded: an
- * announced length costs nothing until its bytes have arrived. */
+ * The scan finds out whether the reply is complete. sl_client_reply_build() then builds
+ * the tree in one block of memory. Input may be split anywhere: the scan continues
+ * where it stopped and examines each byte once. The memory that a peer can make us
+ * allocate is limited: an announced length allocates nothing until its bytes have
+ * arrived. */
 #ifndef SL_CLIENT_REPLY_H
 #define SL_CLIENT_REPLY_H
 
@@ -15,10 +16,10 @@
 
 #include "sluice.h"
 
-#define SL_CLIENT_REPLY_DEPTH_MAX 16u         /* Nested lists. */
-#define SL_CLIENT_REPLY_ITEMS_MAX (1u << 20)  /* Values of a reply. */
+#define SL_CLIENT_REPLY_DEPTH_MAX 16u         /* Depth of nested lists. */
+#define SL_CLIENT_REPLY_ITEMS_MAX (1u << 20)  /* Values in a reply. */
 #define SL_CLIENT_REPLY_BYTES_MAX (64u << 20) /* Bytes of a reply, as received. */
-#define SL_CLIENT_REPLY_LINE_MAX (64u << 10)  /* Bytes of a line. */
+#define SL_CLIENT_REPLY_LINE_MAX (64u << 10)  /* Bytes in a line. */
 
 /* The progress of a scan. Initialize it with zeros. */
 struct sl_client_reply_scan {
@@ -31,13 +32,13 @@ struct sl_client_reply_scan {
         left[SL_CLIENT_REPLY_DEPTH_MAX]; /* Values still to come in each open list. */
 };
 
-/* Scan more bytes. 1: the reply is complete. 0: bytes are missing. SLUICE_EPROTOCOL:
- * this is not a reply, or it exceeds a limit. `data` must begin at the start of the
- * reply in each call. */
+/* Scan more bytes. Returns 1 if the reply is complete, 0 if bytes are missing, or
+ * SLUICE_EPROTOCOL if the data is not a reply or exceeds a limit. In each call, `data`
+ * must begin at the start of the reply. */
 int sl_client_reply_scan(struct sl_client_reply_scan *s, const char *data, size_t n);
 
-/* Build the tree of a complete reply. Gives *out, to be freed with
- * sluice_reply_free(). SLUICE_ENOMEM. */
+/* Build the tree of a complete reply and store it in *out; free it with
+ * sluice_reply_free(). Returns SLUICE_OK or SLUICE_ENOMEM. */
 int sl_client_reply_build(const char *data, const struct sl_client_reply_scan *s,
                           struct sluice_reply **out);
 

@@ -1,4 +1,4 @@
-/* service.c - what a service does without a request: it advances time, applies the effects
+/* service.c - the background work of a service: advances the time, applies the effects
  * of the table, and calls callbacks. */
 #include <assert.h>
 #include <stdlib.h>
@@ -18,7 +18,8 @@ static uint64_t read_clock(clockid_t id, uint64_t per_second)
 
 void sl_client_read_clock(struct sluice *s)
 {
-    /* CLOCK_BOOTTIME continues while the machine is suspended, and is never set. */
+    /* CLOCK_BOOTTIME continues while the machine is suspended, and nobody can set
+     * it. */
     s->now = (struct sl_now){.ms = (sl_ms)read_clock(CLOCK_BOOTTIME, 1000),
                              .wall_us = read_clock(CLOCK_REALTIME, 1000000)};
 }
@@ -33,9 +34,9 @@ int sl_client_condition_init(pthread_cond_t *c)
     return failed == 0 ? SLUICE_OK : SLUICE_ENOMEM;
 }
 
-/* Conditions cannot wait by CLOCK_BOOTTIME. CLOCK_MONOTONIC stops while the machine
- * is suspended. So the clock thread sleeps at most this long, and notices after a
- * suspend what has expired. */
+/* The longest sleep of the clock thread. A condition variable cannot wait by
+ * CLOCK_BOOTTIME, and CLOCK_MONOTONIC stops while the machine is suspended. With this
+ * limit, the thread soon notices leases that expired during a suspend. */
 #define WAIT_MS_MAX 1000
 
 static void wait_for_ms(struct sluice *s, sl_ms ms)
@@ -72,14 +73,15 @@ void *sl_client_clock_thread(void *arg)
 
 static void queue_event(struct sluice *s, struct sl_client_watch *w)
 {
-    /* While the callback runs, the callback thread checks the watch again. */
+    /* If the callback of this watch is running, the callback thread checks the watch
+     * again afterwards. */
     if (s->running == w || !sl_list_empty(&w->queue) || !sl_client_watch_has_event(w))
         return;
     sl_list_append(&s->watches.queue, &w->queue);
     pthread_cond_signal(&s->event_ready);
 }
 
-/* Free the watch of an ended grant when nothing is left to report. */
+/* Free the watch of an ended grant if no event is left to report. */
 static void settle_watch(struct sluice *s, struct sl_client_watch *w)
 {
     queue_event(s, w);
@@ -158,7 +160,7 @@ static void apply_effect(struct sluice *s, const struct sl_effect *e)
             sl_client_report(s, e->past.fence, SLUICE_EVENT_EXPIRED, true);
             break;
         case SL_EFFECT_ENDED: apply_ended(s, e); break;
-        case SL_EFFECT_SEEN: break; /* A service has no AWAIT. */
+        case SL_EFFECT_SEEN: break; /* The C library has no AWAIT. */
         case SL_EFFECT_SESSION_OVER: sl_client_session_over(e->session); break;
     }
 }
@@ -198,7 +200,8 @@ void sl_client_leave(struct sluice *s)
 void sl_client_sleep(struct sluice *s, pthread_cond_t *until)
 {
     int cancel;
-    /* A thread that is cancelled here would leave the mutex locked. */
+    /* Disable cancellation: a thread that is cancelled here would leave the mutex
+     * locked. */
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
     s->sleepers++;
     pthread_cond_wait(until, &s->mutex);
@@ -217,7 +220,7 @@ void sl_client_await_callback(struct sluice *s, const struct sl_client_watch *w)
 
 /* --- Callbacks ---------------------------------------------------------------- */
 
-/* Report one event of the first watch in the queue. The mutex is unlocked during the
+/* Report one event of the first watch in the queue. This unlocks the mutex during the
  * callback. */
 static void run_callback(struct sluice *s)
 {
@@ -225,7 +228,7 @@ static void run_callback(struct sluice *s)
                                                 struct sl_client_watch, queue);
     sl_list_remove(&w->queue);
     if (!sl_client_watch_has_event(w))
-        return; /* Asked, and withdrawn before it was reported. */
+        return; /* ASKED was withdrawn before it was reported. */
     sl_client_read_clock(s);
     const struct sluice_event e = sl_client_watch_next_event(w, s->now.ms);
     s->running = w;
@@ -265,7 +268,7 @@ void sl_client_check(const struct sluice *s)
         const struct sl_client_session *p = sl_container_of(n, struct sl_client_session,
                                                             of_service);
         assert(p->s == s && sl_client_session_tid(p->table_session.id) > 0);
-        /* A granted request has passed its watch on. */
+        /* After a grant, the session no longer has the watch. */
         assert(p->watch == NULL || p->answer != SLUICE_OK);
         assert(++sessions <= s->sessions_made);
     }

@@ -1,5 +1,5 @@
-/* session.c - each thread of the program that uses a service has a session, which
- * ends with the thread. */
+/* session.c - sessions. Each thread of the program that uses a service has a session,
+ * which ends when the thread exits. */
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -11,15 +11,16 @@ uint32_t sl_client_fork_era;
 static __thread struct sl_client_session
     *mine; /* The calling thread's sessions, one per service. */
 
-/* Guards the link between sessions and services, so that a thread that exits and a
- * thread that closes a service see each other. */
+/* Guards the pointers between sessions and services, so that an exiting thread and a
+ * thread that closes a service do not conflict. */
 static pthread_mutex_t registry = PTHREAD_MUTEX_INITIALIZER;
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t exit_key;
 static int once_result = SLUICE_ENOMEM;
 
-/* A session id is a count and the thread id, which Linux keeps below 2^22. */
+/* A session id consists of a counter and the thread id. Thread ids on Linux are below
+ * 2^22. */
 #define TID_BITS 22
 
 static uint64_t session_id_of(uint64_t count)
@@ -40,13 +41,13 @@ static void free_session(struct sl_client_session *p)
     free(p);
 }
 
-/* The session has ended and the table does not refer to it any more. Called under
- * the mutex. */
+/* Release a session that has ended and to which the table no longer refers. The caller
+ * holds the mutex. */
 static void forget(struct sl_client_session *p)
 {
     sl_list_remove(&p->of_service);
     if (p->exited) free_session(p);
-    /* Release, and last: its thread may free it at once. */
+    /* Release, and the last access: the session's thread may free it immediately. */
     else __atomic_store_n(&p->s, NULL, __ATOMIC_RELEASE);
 }
 
@@ -68,7 +69,8 @@ void sl_client_session_end_all(struct sluice *s)
     pthread_mutex_unlock(&registry);
 }
 
-/* The running callback may belong to a grant that has just ended with its thread. */
+/* Wait for the running callback if it belongs to a grant of this session, which has
+ * just ended. */
 static void await_own_callback(struct sluice *s, uint64_t session_id)
 {
     const struct sl_client_watch *w = s->running;
@@ -86,7 +88,7 @@ static void end_with_thread(struct sl_client_session *p)
         return;
     }
     pthread_mutex_lock(
-        &s->mutex); /* From here on a thread that closes the service waits for us. */
+        &s->mutex); /* From here on, a thread that closes the service waits for us. */
     pthread_mutex_unlock(&registry);
     uint64_t id = p->table_session.id;
     p->exited = true;
@@ -119,8 +121,9 @@ static void after_fork_in_parent(void)
     pthread_mutex_unlock(&registry);
 }
 
-/* Services and sessions belong to the parent. Another thread may have been changing
- * them, so they are neither touched nor freed. */
+/* Forget all services and sessions: they belong to the parent. The child neither
+ * changes nor frees them, because another thread may have been changing them during the
+ * fork. */
 static void after_fork_in_child(void)
 {
     sl_client_fork_era++;

@@ -37,7 +37,8 @@ struct sl_client_watch *sl_client_watch_new(struct sl_bytes key,
     return w;
 }
 
-/* Fences are times in microseconds, so neighbours differ in their lowest bits. */
+/* Return the slot for a fence. Fences are times in microseconds, so fences that follow
+ * each other differ in their lowest bits. */
 static struct sl_client_watch **slot_of(const struct sl_client_watches *x,
                                         sl_fence fence)
 {
@@ -51,7 +52,8 @@ static void link_in(struct sl_client_watches *x, struct sl_client_watch *w)
     *slot = w;
 }
 
-/* Without memory the table does not grow; its chains only become longer. */
+/* Grow the table. If there is no memory, the table keeps its size and its chains become
+ * longer. */
 static void grow(struct sl_client_watches *x)
 {
     struct sl_client_watches old = *x;
@@ -139,7 +141,8 @@ void sl_client_watches_check(const struct sl_client_watches *x,
              w = w->chain, count++) {
             assert(slot_of(x, w->fence) == &x->slots[i] && !w->dropped);
             if (w == running) continue;
-            /* A queued watch may have no event: ASKED was withdrawn before its report. */
+            /* A watch in the queue may have no event, if ASKED was withdrawn before it
+             * was reported. */
             assert(!sl_client_watch_has_event(w) || !sl_list_empty(&w->queue));
             assert(!w->over || sl_client_watch_has_event(w));
         }

@@ -1,8 +1,9 @@
 /* wire.c - one connection to a server: sends commands, receives replies.
  *
- * The socket is nonblocking; poll() waits, with one deadline for the whole call.
- * After a failure the connection cannot be used any more, because the next reply
- * might belong to an earlier command. So the first failure is kept. */
+ * The socket is nonblocking. poll() waits, with one deadline for the whole call. After
+ * a failure the connection cannot be used any more, because the next reply might belong
+ * to an earlier command. So every later call returns the status of the first
+ * failure. */
 #include "client/wire.h"
 
 #include <assert.h>
@@ -61,7 +62,8 @@ static int64_t deadline_of(int64_t ms)
     return ms < 0 || ms > INT64_MAX - now ? INT64_MAX : now + ms;
 }
 
-/* 1: the socket is ready. 0: the deadline has passed. -1: errno. */
+/* Wait until the socket is ready. Returns 1 if it is ready, 0 if the deadline has
+ * passed, or -1 with errno. */
 static int wait_for(int fd, short events, int64_t deadline)
 {
     for (;;) {
@@ -124,7 +126,7 @@ bool sl_client_address_parse(const char *text, struct sl_client_address *out)
 
 /* --- Connecting ----------------------------------------------------------- */
 
-/* Connect to one address. Returns -1 and errno on failure. */
+/* Connect to one address. On failure, returns -1 and sets errno. */
 static int connect_one(int family, const struct sockaddr *to, socklen_t n,
                        int64_t deadline)
 {
@@ -160,14 +162,15 @@ static int connect_unix(struct sluice_wire *w, const char *path, int64_t deadlin
     for (;;) {
         w->fd = connect_one(AF_UNIX, (const struct sockaddr *)&to, sizeof to, deadline);
         if (w->fd >= 0) return SLUICE_OK;
-        /* The kernel does not wait for a full backlog, so try again. */
+        /* If the backlog is full, connect() fails at once instead of waiting, so try
+         * again. */
         if (errno != EAGAIN || now_ms() >= deadline) break;
         poll(NULL, 0, 10);
     }
     return fail(w, SLUICE_EUNREACHABLE, "%s", strerror(errno));
 }
 
-/* Detect a peer that has disappeared, even if nothing is sent for long. */
+/* Set keepalive options, to detect a dead peer even on an idle connection. */
 static void tune(int fd)
 {
     const struct {
@@ -182,7 +185,7 @@ static void tune(int fd)
                    sizeof options[i].value);
 }
 
-/* Each address of a name gets a share of the time. */
+/* Try each address of the host, with a share of the remaining time for each. */
 static int connect_tcp(struct sluice_wire *w, const struct sl_client_address *a,
                        int64_t deadline)
 {
@@ -207,7 +210,8 @@ static int connect_tcp(struct sluice_wire *w, const struct sl_client_address *a,
 
 /* --- Sending -------------------------------------------------------------- */
 
-/* Encode a command: n arguments, each after its length. NULL: out of memory. */
+/* Encode a command: n arguments, each preceded by its length. Returns NULL if out of
+ * memory. */
 static char *encode(const char *const *args, const size_t *lengths, size_t n,
                     size_t *bytes)
 {
@@ -232,8 +236,8 @@ static char *encode(const char *const *args, const size_t *lengths, size_t n,
     return out;
 }
 
-/* If the server has closed the connection, it may have sent a reason, which the next
- * read finds. */
+/* Send all bytes. If the server has closed the connection, this still returns success,
+ * because the server may have sent a reason, which the next read finds. */
 static int write_all(struct sluice_wire *w, const char *data, size_t n,
                      int64_t deadline)
 {
@@ -265,7 +269,7 @@ static int send_until(struct sluice_wire *w, const char *const *args,
     char *data = encode(args, lengths, n, &bytes);
     if (data == NULL) return SLUICE_ENOMEM;
     int status = write_all(w, data, bytes, deadline);
-    explicit_bzero(data, bytes); /* It may be a password. */
+    explicit_bzero(data, bytes); /* The data may contain a password. */
     free(data);
     return status;
 }
@@ -407,7 +411,8 @@ static int connect_to(struct sluice_wire *w, const struct sl_client_address *a,
     int status = a->path != NULL ? connect_unix(w, a->path, deadline)
                                  : connect_tcp(w, a, deadline);
     if (status == SLUICE_OK) status = greet(w, o, deadline);
-    /* A server that did not answer the greeting was not reached. */
+    /* If the server closes the connection during the greeting, report that it is
+     * unreachable. */
     return status == SLUICE_ECLOSED ? SLUICE_EUNREACHABLE : status;
 }
 

@@ -9,12 +9,12 @@
 
 /* "host", "host:port", "[::1]:port", "::1", or "unix:/path". */
 struct sl_client_address {
-    const char *path; /* Of a unix socket, borrowed; NULL: use host and port. */
+    const char *path; /* Path of a Unix socket, borrowed; NULL: use host and port. */
     char host[SL_CLIENT_HOST_SIZE];
     char port[SL_CLIENT_PORT_SIZE];
 };
 
-/* Returns false if the address is invalid. */
+/* Parse an address. Returns false if it is invalid. */
 bool sl_client_address_parse(const char *text, struct sl_client_address *out);
 
 #endif /* SL_CLIENT_WIRE_H */

@@ -1,7 +1,7 @@
 /* main.c - sluice-offline: commands on the files of a stopped server.
  *
- * `sluice store ...` executes this program, as `sluice serve` executes the server. So `sluice`
- * itself links neither LMDB nor anything else that is large. */
+ * `sluice store ...` executes this program, as `sluice serve` executes the server. So
+ * `sluice` itself does not need LMDB or other large libraries. */
 #include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>

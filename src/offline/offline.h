@@ -1,8 +1,9 @@
-/* offline.h - what the commands of sluice-offline share.
+/* offline.h - declarations that the commands of sluice-offline share.
  *
- * sluice-offline works on the files of a server that is stopped, or only reads them. Its
- * command line is NOUN VERB DIRECTORY. main.c has the table of commands; each noun has a file
- * of its own (store.c), which declares its commands here. */
+ * sluice-offline works on the files of a server. Commands that only read may run while
+ * the server is running; for all others, the server must be stopped. The command line
+ * is NOUN VERB DIRECTORY. main.c contains the table of commands. Each noun has its own
+ * file (store.c), and its commands are declared here. */
 #ifndef SL_OFFLINE_OFFLINE_H
 #define SL_OFFLINE_OFFLINE_H
 
@@ -10,15 +11,15 @@ struct offline_command {
     const char *noun, *verb;
     const char *summary; /* For --help. */
 
-    /* Does the work and returns the exit status. */
+    /* Run the command. Returns the exit status. */
     int (*run)(const char *directory);
 };
 
-/* Write a message to standard error. It begins with "sluice NOUN VERB: ", which is what the
- * user has typed: `sluice store check` executes this program. */
+/* Write a message to standard error. It begins with "sluice NOUN VERB: ", as the user
+ * typed it: `sluice store check` executes this program. */
 void offline_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* The exit status (sysexits.h) for a status of sluice.h. */
+/* Convert a status of sluice.h to an exit status of sysexits.h. */
 int offline_exit_status(int status);
 
 int offline_store_check(const char *directory);

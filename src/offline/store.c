@@ -1,5 +1,6 @@
-/* store.c - sluice-offline store: check the store of a server, print it as text, and create
- * one from that text. check and dump only read, so a server may use the store meanwhile. */
+/* store.c - `sluice-offline store`: checks the store of a server, dumps it as text, and
+ * loads a new store from such a text. check and dump only read, so a server may use the
+ * store meanwhile. */
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -17,7 +18,7 @@
 #include "offline/store_text.h"
 #include "sluice.h"
 
-/* load reserves this much address space; the file only grows as far as needed. */
+/* load reserves this much address space; the file grows only as far as needed. */
 #define LOAD_BYTES_MAX (SIZE_MAX > UINT32_MAX ? (size_t)1 << 40 : (size_t)1 << 30)
 
 /* --- Reading in a child process ---------------------------------------------- */
@@ -28,8 +29,8 @@ static bool is_fault(int number)
            number == SIGFPE || number == SIGILL;
 }
 
-/* The exit status for a child that ended so. If a signal from outside ended the child, it also
- * ends this process. */
+/* Convert the wait status of the child to an exit status. If an external signal killed
+ * the child, kill this process with the same signal. */
 static int exit_status_of(int ended)
 {
     if (WIFEXITED(ended)) return WEXITSTATUS(ended);
@@ -45,8 +46,9 @@ static int exit_status_of(int ended)
     return EX_OSERR;
 }
 
-/* LMDB maps the file and trusts its pages. A truncated file or a damaged page therefore raises
- * a signal or fails an assertion in LMDB, which must end the child only. */
+/* Run a function in a child process. LMDB maps the file and trusts its pages. So a
+ * truncated file or a damaged page raises a signal or fails an assertion in LMDB, which
+ * must kill only the child. */
 static int in_child(int (*read)(const char *directory, FILE *to), const char *directory,
                     FILE *to)
 {
@@ -125,7 +127,8 @@ static int read_and_dump(const char *directory, FILE *to)
     return status == SLUICE_OK && lost > 0 ? EX_DATAERR : offline_exit_status(status);
 }
 
-/* A temporary file without a name. NULL after a message. */
+/* Open a temporary file without a name. On failure, prints a message and returns
+ * NULL. */
 static FILE *open_unnamed(void)
 {
     const char *directory = getenv("TMPDIR");
@@ -153,9 +156,10 @@ static bool copy(FILE *from, FILE *to)
     return !ferror(from) && fflush(to) == 0 && !ferror(to);
 }
 
-/* While a reader is active, LMDB cannot reuse any page that a server frees, and the store may
- * become full. A dump must therefore not wait for the reader of a pipe or for a terminal: it
- * goes to a temporary file first, and is copied from there when it is complete. */
+/* While a reader is active, LMDB cannot reuse pages that the server frees, so the store
+ * may become full. A dump must therefore not wait for a pipe or a terminal. So this
+ * command writes the dump to a temporary file first, and copies it to standard output
+ * when it is complete. */
 int offline_store_dump(const char *directory)
 {
     struct stat out;

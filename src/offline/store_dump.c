@@ -23,7 +23,8 @@ static void put_bytes(FILE *to, struct sl_bytes b)
     putc('"', to);
 }
 
-/* Each put_ function returns 0 or an error of LMDB. A damaged record is counted and skipped. */
+/* Each put_ function returns 0 or an error of LMDB. It counts and skips damaged
+ * records. */
 
 static int put_record(struct dump *d, const MDB_val *k, const MDB_val *v)
 {

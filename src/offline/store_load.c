@@ -10,23 +10,26 @@
 #include "base/hex.h"
 #include "storage/storage.h"
 
-/* Lines in one transaction, whose pages are in memory until it ends. */
+/* Lines per transaction. LMDB keeps the pages of a transaction in memory until it
+ * ends. */
 #define LINES_PER_TXN 4096
 
-/* What the next line must be; the parts of a dump come in this order. */
+/* The part of the dump that the next line must belong to. The parts appear in this
+ * order. */
 enum dump_part { AT_HEAD, AT_TERM, AT_REVISION, AT_RECORDS, AT_END };
 
 struct load {
     const struct sl_store *store;
     MDB_txn *txn;
     enum dump_part part;
-    uint64_t number;  /* Of the current line, from 1. */
-    uint64_t records; /* Read so far. */
+    uint64_t number;  /* Number of the current line, from 1. */
+    uint64_t records; /* Records read so far. */
 };
 
 /* --- Parts of a line --------------------------------------------------------- */
 
-/* Each of these skips one part of a line. False: something else is there. */
+/* Each of these functions parses one part of a line and skips it. Returns false if the
+ * line has something else there. */
 
 static bool take_word(char **at, const char *word)
 {
@@ -48,7 +51,8 @@ static bool take_number(char **at, uint64_t *out)
     return true;
 }
 
-/* The bytes are decoded in place, since they only become shorter. */
+/* Parse a quoted string. It is decoded in place, because decoding only makes it
+ * shorter. */
 static bool take_bytes(char **at, struct sl_bytes *out)
 {
     char *from = *at, *to;
@@ -74,7 +78,8 @@ static bool take_bytes(char **at, struct sl_bytes *out)
 
 /* --- Lines ------------------------------------------------------------------- */
 
-/* Each of these returns 0, EINVAL for an invalid line, or an error of LMDB. */
+/* Each of these functions returns 0, EINVAL for an invalid line, or an error of
+ * LMDB. */
 
 static int take_record(struct load *l, char *at)
 {
@@ -184,7 +189,8 @@ static int take_lines(struct load *l, FILE *from)
     return rc == 0 && l->part != AT_END ? ENODATA : rc;
 }
 
-/* Check the whole store. If it has fewer records than the text, two lines had one name. */
+/* Check the whole store. If the store has fewer records than the text, two lines had
+ * the same name. */
 static int check_loaded(const struct load *l, char *why, size_t why_bytes)
 {
     struct sl_store_counts c;

@@ -1,16 +1,16 @@
-/* store_text.h - a store as text: one line for each record. The same store is always the same
- * text.
+/* store_text.h - the text format of a dump: one line for each record. Dumping the same
+ * store always produces the same text.
  *
  *     sluice store 1
  *     term 5
  *     revision 42
  *     data "table" "key" 41 "value"        its revision
- *     request "name" 42 1763190000000      its revision, and the time of the store in ms
+ *     request "name" 42 1763190000000      its revision, and the time of its commit in ms
  *     barred 5 9                           term and transaction
  *     end 3                                number of lines of the last three kinds
  *
- * The lines come in this order. Quotes contain bytes: printable ASCII as it is, and all other
- * bytes, quotes and backslashes as \xNN. */
+ * The lines appear in this order. Strings in quotes contain printable ASCII as it is;
+ * all other bytes, quotes and backslashes appear as \xNN. */
 #ifndef SL_OFFLINE_STORE_TEXT_H
 #define SL_OFFLINE_STORE_TEXT_H
 
@@ -18,13 +18,14 @@
 
 #include "storage/lmdb/store.h"
 
-/* Write the store as text. Damaged records are skipped, and *lost counts them. Unless the status
- * is SLUICE_OK, `why` explains it. */
+/* Write the store as text. This skips damaged records and counts them in *lost. If it
+ * returns a status other than SLUICE_OK, `why` contains the reason. */
 int offline_store_write_text(const struct sl_store *s, FILE *to, uint64_t *lost,
                              char *why, size_t why_bytes);
 
-/* Read such a text into an empty store. Unless the status is SLUICE_OK, `why` explains it, for
- * SLUICE_EINVAL (not such a text) with the number of the line. */
+/* Read such a text into an empty store. If this returns a status other than SLUICE_OK,
+ * `why` contains the reason. For SLUICE_EINVAL (the text is invalid), `why` includes
+ * the line number. */
 int offline_store_read_text(const struct sl_store *s, FILE *from, char *why,
                             size_t why_bytes);
 

@@ -8,11 +8,11 @@
 #include "sluice.h"
 
 #define ROOM_BYTES 4096u /* Free bytes for each read, if limits.room_bytes is 0. */
-#define ARGS_FIRST 16u   /* Arguments for which memory is allocated first. */
-#define DIGITS_MAX 18    /* Of a length; every such number fits into 64 bits. */
+#define ARGS_FIRST 16u   /* Initial capacity for arguments. */
+#define DIGITS_MAX 18    /* Digits of a length; any such number fits into 64 bits. */
 #define NONE SIZE_MAX
 
-/* An argument, as offsets, because the buffer may move. */
+/* An argument, stored as offsets because the buffer may move. */
 struct span {
     size_t at, n;
 };
@@ -22,20 +22,20 @@ struct sl_resp_reader {
     char *buffer;
     size_t size, end;
     size_t begin;     /* Where the current command begins. */
-    size_t at;        /* The first byte that is not parsed yet. */
+    size_t at;        /* The first byte that is not yet parsed. */
     size_t left;      /* Arguments that are still missing. */
     size_t bulk;      /* Bytes of the current argument. */
     bool in_command;  /* The number of arguments is known. */
     bool in_bulk;     /* The length of the argument is known. */
     size_t count;     /* Arguments that were parsed. */
-    size_t total;     /* Their bytes. */
+    size_t total;     /* Bytes of these arguments. */
     size_t words_max; /* Allocated length of spans and words. */
     struct span *spans;
     struct sl_bytes *words;
     const char *error;
 };
 
-/* --- Life ----------------------------------------------------------------- */
+/* --- Creating and freeing ------------------------------------------------- */
 
 struct sl_resp_reader *sl_resp_reader_new(const struct sl_resp_limits *limits)
 {
@@ -75,7 +75,7 @@ const char *sl_resp_error(const struct sl_resp_reader *r)
     return r->error;
 }
 
-/* --- Bytes come in -------------------------------------------------------- */
+/* --- Receiving bytes ------------------------------------------------------ */
 
 /* Move the bytes of the current command to the front. */
 static void compact(struct sl_resp_reader *r)
@@ -167,14 +167,16 @@ static inline int add_word(struct sl_resp_reader *r, size_t at, size_t n)
     return 1;
 }
 
-/* The end of a line from r->at on; NONE: it has not arrived. */
+/* Find the end of the line that begins at r->at. Returns NONE if it has not arrived
+ * yet. */
 static size_t line_end(const struct sl_resp_reader *r)
 {
     const char *nl = memchr(r->buffer + r->at, '\n', r->end - r->at);
     return nl == NULL ? NONE : (size_t)(nl - r->buffer);
 }
 
-/* A line that begins with a sign and holds a number. 1: *out; 0: more bytes. */
+/* Parse a line that consists of a type character and a number. Returns 1 and sets *out,
+ * 0 if more bytes are needed, or an error. */
 static __attribute__((noinline)) int read_long_number(struct sl_resp_reader *r,
                                                       const char *error, int64_t *out)
 {
@@ -188,7 +190,7 @@ static __attribute__((noinline)) int read_long_number(struct sl_resp_reader *r,
         n = n * 10 + (*at++ - '0');
     bool digits = at > first;
     if (at < end && *at == '\r') at++;
-    if (at >= end) return 0; /* It is too short to be wrong. */
+    if (at >= end) return 0; /* Too short to be invalid. */
     if (*at != '\n' || !digits) return fail(r, SLUICE_EINVAL, error);
     *out = negative ? -n : n;
     r->at = (size_t)(at + 1 - r->buffer);
@@ -200,7 +202,8 @@ static bool is_digit(char c)
     return (unsigned char)(c - '0') <= 9;
 }
 
-/* Most numbers have one digit or two. */
+/* Parse a type character and a number. Numbers of one or two digits, which are the most
+ * common, take a fast path. */
 static inline int read_number(struct sl_resp_reader *r, const char *error, int64_t *out)
 {
     const char *at = r->buffer + r->at + 1;
@@ -219,7 +222,7 @@ static inline int read_number(struct sl_resp_reader *r, const char *error, int64
     return read_long_number(r, error, out);
 }
 
-/* --- The usual form -------------------------------------------------------- */
+/* --- Commands as arrays ---------------------------------------------------- */
 
 static int read_count(struct sl_resp_reader *r)
 {
@@ -227,7 +230,7 @@ static int read_count(struct sl_resp_reader *r)
     int status = read_number(r, "protocol error: invalid multibulk length", &n);
     if (status != 1) return status;
     if (n > 0 && (uint64_t)n > r->limits.args_max) return too_many_words(r);
-    r->left = n > 0 ? (size_t)n : 0; /* None, or fewer: nothing to do. */
+    r->left = n > 0 ? (size_t)n : 0; /* An empty or null array has no arguments. */
     r->in_command = true;
     return 1;
 }
@@ -279,7 +282,8 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t' || c == '\r' || c == '\n' || c == '\0';
 }
 
-/* One character in "double quotes"; what it stands for, in *c. Returns how long it is. */
+/* Decode one character in "double quotes" and store it in *c. Returns its length in the
+ * input. */
 static size_t unescape(const char *s, size_t n, char *c)
 {
     *c = s[0];
@@ -299,8 +303,8 @@ static size_t unescape(const char *s, size_t n, char *c)
     return 2;
 }
 
-/* Parse one argument of a line, from `at` on, and remove its quotes in place. Returns
- * where it ends; NONE: a quote is not closed. */
+/* Parse one argument of a line, starting at `at`, and remove its quotes in place.
+ * Returns the position of its end, or NONE if a quote is not closed. */
 static size_t read_word(struct sl_resp_reader *r, size_t at, size_t end, size_t *n)
 {
     char *line = r->buffer;
@@ -356,7 +360,7 @@ static int read_line(struct sl_resp_reader *r)
 
 /* --- Commands --------------------------------------------------------------- */
 
-/* The command was returned: the next one begins here. */
+/* Begin the next command, after the current one was returned. */
 static void begin_next(struct sl_resp_reader *r)
 {
     r->begin = r->at;

@@ -26,7 +26,7 @@ char *sl_resp_take(struct sl_resp_writer *w, size_t *n)
     return buffer;
 }
 
-/* Where to put n more bytes, or NULL. */
+/* Return the place for n more bytes, or NULL. */
 static char *room(struct sl_resp_writer *w, size_t n)
 {
     if (w->spilt) return NULL;
@@ -56,14 +56,16 @@ void sl_resp_raw(struct sl_resp_writer *w, const char *bytes, size_t n)
     if (at != NULL && n > 0) memcpy(at, bytes, n);
 }
 
-/* Two digits at a time: fences have sixteen, and every reply has numbers. */
+/* Format two digits at a time, for speed: fences have sixteen digits, and every reply
+ * has numbers. */
 static const char two_digits[] =
     "00010203040506070809101112131415161718192021222324252627282930"
     "31323334353637383940414243444546474849505152535455565758596061"
     "62636465666768697071727374757677787980818283848586878889909192"
     "93949596979899";
 
-/* A sign, a number, a line break. Returns where they begin: they end with the array. */
+/* Format a type character, a number and a line break at the end of `line`. Returns a
+ * pointer to their beginning. */
 static const char *format(char line[32], char sign, int64_t number)
 {
     char *at = line + 32;
