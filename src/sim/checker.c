@@ -69,7 +69,7 @@ uint64_t sim_checker_request(struct sim_checker *b,
     b->requests[b->request_count] = *row;
     if (row->force) b->keys[row->key].forced = true;
     b->requests[b->request_count].state = SIM_REQUEST_SENT;
-    return ++b->request_count; /* 0 stands for no request. */
+    return ++b->request_count; /* 0 means no request. */
 }
 
 static struct sim_request_record *row_of(struct sim_checker *b, uint64_t request)
@@ -120,8 +120,9 @@ static void add_grant(struct sim_key_record *k, const struct sim_grant_record *r
         k->overlapped_below = row->fence;
 }
 
-/* Fences rise, with one exception: a grant that was requested before another one overlapped it may
- * be answered later, with a lower fence. */
+/* Return whether a grant may follow another one. Fences rise, with one exception: if a
+ * grant was requested before an overlapping grant, its answer may arrive later, with a
+ * lower fence. */
 static bool may_follow(const struct sim_grant_record *next,
                        const struct sim_grant_record *before)
 {
@@ -180,14 +181,14 @@ void sim_checker_released(struct sim_checker *b, uint32_t key, sl_fence fence)
     if (row != NULL) row->released = true;
 }
 
-/* Whether the client has held the lease ever since it sent the request. */
+/* Return whether the client has held the lease ever since it sent the request. */
 static bool holds_throughout(const struct sim_checker *b,
                              const struct sim_request_record *r, int64_t now_us)
 {
     if (r->client >= SIM_CLIENTS) return false;
     const struct sim_belief *x = &b->beliefs[r->client];
     return x->key == r->key && x->fence == r->fence && x->since_us <= r->sent_us &&
-           !b->keys[r->key].forced && /* Else its lease may be overlapped. */
+           !b->keys[r->key].forced && /* Otherwise another grant may overlap. */
            sim_checker_believes(b, r->client, now_us);
 }
 
@@ -259,7 +260,7 @@ void sim_checker_believe(struct sim_checker *b, uint32_t client,
         const struct sim_belief *x = &b->beliefs[c];
         if (c == client || x->key != belief->key || !sim_checker_believes(b, c, now_us))
             continue;
-        /* The later one was notified that it overlaps another. */
+        /* Allowed: the later holder was told that its grant overlaps another. */
         if (x->fence < belief->fence ? belief->overlapping : x->overlapping) continue;
         sim_checker_wrong(
             b,

@@ -1,13 +1,14 @@
-/* client.c - clients. A client holds one lock at a time, uses one node at a time, and has its own
- * clock. It acts as holder only until its own deadline: sent + 0.998 x (waited + lease). It may be
- * slow, may not release when asked, may forget or lose patience; but it follows the rules of
+/* client.c - simulated clients. A client holds one lock at a time, uses one node at a
+ * time, and has its own clock. It acts as holder only until its own deadline: sent +
+ * 0.998 x (waited + lease). A client may be slow, may not release when asked, may
+ * forget to release and may give up waiting. But it follows the rules of
  * docs/leases.md. */
 #include <stdio.h>
 #include <string.h>
 
 #include "sim/world.h"
 
-/* The deadline by the rule of docs/leases.md. */
+/* Return the client's deadline, as docs/leases.md defines it. */
 static int64_t deadline_us(int64_t sent_us, sl_ms ms)
 {
     return sent_us + ms * 998;
@@ -45,7 +46,7 @@ bool sim_client_is_busy(const struct sim_client *x)
 
 /* ---- connections ---- */
 
-/* The delay of a message over a connection, which keeps its order. */
+/* Return the delay of a message over a connection. Messages arrive in order. */
 static int64_t arrival(struct sim_world *w, int64_t *last_us)
 {
     int64_t at = w->now_us + sim_net_delay(w);
@@ -54,7 +55,8 @@ static int64_t arrival(struct sim_world *w, int64_t *last_us)
     return at - w->now_us;
 }
 
-/* The node notices soon, late, or never because it crashes before. */
+/* Disconnect the client. The node notices this soon, late, or never if it crashes
+ * first. */
 void sim_client_hang_up(struct sim_world *w, uint32_t c)
 {
     struct sim_client *x = &w->clients[c];
@@ -85,7 +87,7 @@ bool sim_client_connect_from(struct sim_world *w, uint32_t c, uint32_t start)
 {
     struct sim_client *x = &w->clients[c];
     uint32_t members = sim_checker_newest_members(&w->checker);
-    /* Most clients know the members; some ask any node. */
+    /* Most clients know the members; some try any node. */
     if (x->role == SIM_ROLE_USER && sl_random_maybe(&w->random, 1000)) members = ~0u;
     for (uint32_t i = 0; i < SIM_NODES; i++) {
         uint32_t m = (start + i) % SIM_NODES;
@@ -106,7 +108,7 @@ static bool is_connected(const struct sim_world *w, const struct sim_client *x)
     return x->life != 0 && w->machines[x->node].life == x->life;
 }
 
-/* ---- asking ---- */
+/* ---- requests ---- */
 
 uint64_t sim_client_ask(struct sim_world *w, uint32_t c,
                         const struct sl_node_request *ask, uint32_t key,
@@ -181,7 +183,7 @@ static void acquire(struct sim_world *w, uint32_t c)
                    ask.wait_ms + sl_random_between(r, 50, 4 * w->limits.answer_max_ms));
 }
 
-/* Sometimes with a new value. */
+/* Extend a lease, sometimes with a new value. */
 static void extend(struct sim_world *w, uint32_t c, uint32_t key, sl_fence fence,
                    sl_ms lease_ms)
 {
@@ -198,7 +200,7 @@ void sim_client_extend(struct sim_world *w, uint32_t c, sl_ms lease_ms)
     extend(w, c, h->key, h->fence, lease_ms);
 }
 
-/* The client stops acting as holder before it sends the release. */
+/* Release the lock. The client stops acting as holder before it sends the release. */
 void sim_client_release(struct sim_world *w, uint32_t c)
 {
     struct sim_client *x = &w->clients[c];
@@ -305,7 +307,8 @@ static void granted(struct sim_world *w, uint32_t c, const struct sim_request *r
     plan_extension(w, c);
 }
 
-/* The lease that it holds, or one that had expired and is held again. */
+/* Handle a successful extension: of the lease that the client holds, or of one that had
+ * expired and is valid again. */
 static void extended(struct sim_world *w, uint32_t c, const struct sim_request *r,
                      sl_ms lease_ms)
 {
@@ -358,7 +361,7 @@ static bool is_waiting_for(const struct sim_client *x, enum sl_node_verb type)
     return false;
 }
 
-/* When it has to act next. */
+/* Return when the client has to act next. */
 static int64_t next_of(const struct sim_world *w, uint32_t c)
 {
     const struct sim_client *x = &w->clients[c];
@@ -442,7 +445,7 @@ void sim_client_act(struct sim_world *w, uint32_t c)
         return;
     }
     act_as_user(w, c);
-    if (x->wake != wake) return; /* It has set its alarm already. */
+    if (x->wake != wake) return; /* The client has already set its timer. */
     int64_t next = next_of(w, c), now = sim_client_clock(w, c);
     if (next != SIM_NEVER) sim_client_wake(w, c, next > now ? next : now + 100);
 }
@@ -457,7 +460,8 @@ void sim_client_init(struct sim_world *w, uint32_t c, enum sim_role role)
 
 /* ---- answers and notices ---- */
 
-/* A paused client receives packets when it continues. */
+/* Return whether the client is paused. If so, deliver the packet when the client
+ * continues. */
 static bool is_paused(struct sim_world *w, uint32_t c, const struct sim_event *e)
 {
     struct sim_event again = *e;
@@ -478,7 +482,7 @@ static void take_answer(struct sim_world *w, uint32_t c, const struct sim_reques
         extended(w, c, r, p->answer.number);
     if (r->type == SL_NODE_EXTEND && status == SLUICE_ELOST)
         lost(w, c, r->key, r->fence);
-    /* After such an answer the client sometimes changes node. */
+    /* After such an answer the client sometimes switches to another node. */
     bool bad = status == SLUICE_ENOQUORUM || status == SLUICE_ERECOVERING ||
                status == SLUICE_ENODES;
     if (bad && sl_random_maybe(&w->random, 3000)) sim_client_hang_up(w, c);
@@ -494,7 +498,7 @@ void sim_client_answered(struct sim_world *w, uint32_t c, const struct sim_event
     for (int i = 0; i < SIM_REQUESTS; i++) {
         if (x->requests[i].number == e->number) r = &x->requests[i];
     }
-    if (r == NULL) return; /* It disconnected. */
+    if (r == NULL) return; /* The client has disconnected. */
     was = *r;
     r->number = 0;
     SIM_TRACE(w, "c%u < %s k%u: %s (request %llu)", c + 1, sim_verb_name(was.type),
@@ -554,10 +558,10 @@ void sim_client_answer(struct sim_world *w, uint32_t m, uint64_t number,
     SIM_TRACE(w, "n%u answers request %llu: %s%s%s", m + 1, (unsigned long long)number,
               sluice_status_word(a->status), a->reason[0] ? ", " : "", a->reason);
     count(w, row, a);
-    if (row->client >= SIM_CLIENTS) return; /* It is a request of an operator. */
+    if (row->client >= SIM_CLIENTS) return; /* The request is from an operator. */
     struct sim_client *x = &w->clients[row->client];
     if (!is_awaited(x, number))
-        return; /* It disconnected, and the node does not know yet. */
+        return; /* The client has disconnected, but the node has not noticed yet. */
     struct sim_packet *p = sim_packet_new(&w->queue);
     p->answer.status = a->status;
     p->answer.grant = a->grant;

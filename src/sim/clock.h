@@ -1,11 +1,11 @@
-/* clock.h - a clock that runs a little fast or slow, at a rate that may change. Real time is that
- * of the simulated world, in microseconds. */
+/* clock.h - a clock that runs a little fast or slow, at a rate that may change. "Real
+ * time" means the time of the simulated world, in microseconds. */
 #ifndef SL_SIM_CLOCK_H
 #define SL_SIM_CLOCK_H
 
 #include <stdint.h>
 
-#define SIM_DRIFT_PPM 1000 /* The most that the protocol allows. */
+#define SIM_DRIFT_PPM 1000 /* The maximum that the protocol allows. */
 
 struct sim_clock {
     int64_t since_us; /* The real time at which this rate began, */
@@ -19,7 +19,7 @@ static inline int64_t sim_clock_us(const struct sim_clock *c, int64_t real_us)
     return c->began_us + d + d * c->ppm / 1000000;
 }
 
-/* The real time at which the clock will show that much; rather late than early. */
+/* Return the real time at which the clock will show this time, rounded up. */
 static inline int64_t sim_clock_when(const struct sim_clock *c, int64_t shows_us)
 {
     int64_t d = shows_us - c->began_us;

@@ -1,13 +1,13 @@
-/* contest.c - several clients request a free key at the same time, often with one node down. One
- * request must be granted within a bounded number of attempts, and the others must receive a reply that
- * the key is taken. */
+/* contest.c - several clients request a free key at the same time, often while one node
+ * is down. One request must be granted within a bounded number of attempts, and the
+ * other clients must receive a reply that the key is taken. */
 #include "sim/world.h"
 
 #define CONTESTS 3
 #define RIVALS_MAX SIM_KEYS
-#define ATTEMPTS_MAX 12 /* Per request, until all are answered. */
+#define ATTEMPTS_MAX 12 /* Average per request. */
 
-/* The next contest begins when all earlier leases have ended. */
+/* Plan the next contest. It begins when all earlier leases have expired. */
 static void plan(struct sim_world *w)
 {
     struct sim_contest *t = &w->contest;
@@ -22,7 +22,8 @@ static void plan(struct sim_world *w)
         t->wait_ms = sl_random_between(&w->random, 1, 60);
 }
 
-/* Kill one node, if a majority that never lost its data directory is left. */
+/* Kill one node, if the remaining nodes that never lost their data directory are a
+ * majority. */
 static void kill_spare_node(struct sim_world *w)
 {
     uint32_t members = sim_checker_newest_members(&w->checker), good = 0;
@@ -72,7 +73,7 @@ static uint64_t attempts_of(const struct sim_world *w)
     return sum;
 }
 
-/* Connect the client to a node that the others talk to. */
+/* Connect the client to a node that the other nodes are connected to. */
 static bool meet_member(struct sim_world *w, uint32_t c)
 {
     struct sim_client *x = &w->clients[c];
@@ -119,13 +120,15 @@ void sim_contest_answered(struct sim_world *w, int status)
     }
 }
 
-/* If the membership changed meanwhile, or a lease expired, several or none may be granted. */
+/* Check the result of a contest. If the membership changed meanwhile or a lease
+ * expired, any number of requests may be granted. */
 static void judge(struct sim_world *w)
 {
     struct sim_contest *t = &w->contest;
     uint64_t attempts = attempts_of(w) - t->attempts;
     sl_ms took = (w->now_us - t->start_us) / 1000;
-    /* With so few deferred messages, a node loses its own ones while it writes. */
+    /* With a lower limit for deferred messages, a node drops its own messages while it
+     * writes. */
     bool fair = w->checker.membership_count == t->memberships &&
                 w->limits.waiting_messages_max > 4;
     uint32_t members = sim_checker_newest_members(&w->checker);
@@ -134,7 +137,7 @@ static void judge(struct sim_world *w)
             fair = false;
     SIM_TRACE(w, "contest: %u of %u granted, %llu attempts, %lld ms", t->ok, t->rivals,
               (unsigned long long)attempts, (long long)took);
-    /* A request that waits for a short time may end before a majority has answered. */
+    /* A request with a short WAIT may time out before a majority has answered. */
     if (t->failed > 0 && (t->wait_ms > 0 || t->last_failure == SLUICE_EFENCES))
         fair = false;
     if (fair && (t->ok == 0 || t->failed > 0 || (t->ok > 1 && took < t->lease_ms)))
@@ -156,7 +159,8 @@ void sim_contest_step(struct sim_world *w)
     if (!t->runs) {
         if (!sim_heal_is_quiet(w, 0, SIM_CLIENTS) || sim_heal_open_request(w) != 0)
             plan(w);
-        /* Earlier messages have arrived, and links to the killed node are given up. */
+        /* Wait until earlier messages have arrived and the links to the killed node are
+         * closed. */
         if (w->now_us < t->start_us ||
             1000 * sim_heal_passed_ms(w) < 1000000 + w->tail_us)
             return;
@@ -170,7 +174,7 @@ void sim_contest_step(struct sim_world *w)
     plan(w);
 }
 
-/* The key must be free again before the next contest. */
+/* Release the key after a contest, so that it is free before the next one. */
 void sim_contest_client_act(struct sim_world *w, uint32_t c)
 {
     if (w->clients[c].hold.is && !w->contest.runs) sim_client_release(w, c);

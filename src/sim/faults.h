@@ -1,5 +1,5 @@
-/* faults.h - the kinds of faults. Each seed draws some of them, since all together hide each other;
- * --faults chooses them by hand. */
+/* faults.h - the kinds of faults. Each seed draws some of them at random, because some
+ * faults hide others. The option --faults chooses them explicitly. */
 #ifndef SL_SIM_FAULTS_H
 #define SL_SIM_FAULTS_H
 
@@ -7,7 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* FAULT(NAME, its name as an option, how many of 10,000 seeds have it, what it is) */
+/* An X-macro: FAULT(NAME, name in --faults, how many of 10,000 seeds have it,
+ * description) */
 /* clang-format off */
 #define SIM_FAULT_MAP(FAULT) \
     FAULT(LOSS,    "loss",    5000, "messages are lost") \
@@ -47,7 +48,8 @@ struct sl_random;
 
 uint32_t sim_faults_draw(struct sl_random *r);
 
-/* "loss,cut" as bits. False: *bad is the first unknown name. */
+/* Parse a list such as "loss,cut" into bits. On failure, returns false and sets *bad to
+ * the first unknown name. */
 bool sim_faults_parse(const char *text, uint32_t *out, const char **bad);
 void sim_faults_print(uint32_t faults, char *out, size_t n);
 const char *sim_fault_name(enum sim_fault f);

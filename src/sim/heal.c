@@ -1,13 +1,14 @@
-/* heal.c - no more faults. From then on there must be progress: every key is granted again within
- * a bound; one of several requests for a free key is granted (contest.c); a stealing client gets a
- * key from a holder that does not release; and every request is answered. */
+/* heal.c - the phase after the faults, when the cluster must make progress: every key
+ * is granted again within a time limit; one of several requests for a free key is
+ * granted (contest.c); a stealing client gets a key from a holder that does not
+ * release; and every request is answered. */
 #include <string.h>
 
 #include "sim/world.h"
 
 #define ROUNDS 3
-#define LAST_MS 1000  /* By then the last events have happened. */
-#define OPEN_MS 25000 /* By then a node has given up a membership change, too. */
+#define LAST_MS 1000  /* Time for the last events to happen. */
+#define OPEN_MS 25000 /* By then, a node has also given up a membership change. */
 
 void sim_heal_enter(struct sim_world *w, enum sim_heal_phase phase)
 {
@@ -20,15 +21,17 @@ sl_ms sim_heal_passed_ms(const struct sim_world *w)
     return (w->now_us - w->heal_us) / 1000;
 }
 
-/* All leases have ended, twice. Also, links are made again, a failed write is tried again after
- * a second, and other nodes complete a membership change that stalled. */
+/* The limit is twice the time in which all leases expire. It includes time to reconnect
+ * links, to retry a failed write after a second, and to complete a stalled membership
+ * change. */
 sl_ms sim_heal_bound_ms(const struct sim_world *w)
 {
     return 2 * (w->lease_max_ms + w->lease_max_ms + w->lease_max_ms / 100) + 10000 +
            4 * w->limits.answer_max_ms;
 }
 
-/* The holder's lease expires, and some rounds may be lost. */
+/* Return the time limit for a steal: the holder's lease expires first, and some rounds
+ * of messages may be lost. */
 static sl_ms steal_bound_ms(const struct sim_world *w)
 {
     sl_ms rounds = w->heal_loses ? 8 : 3;
@@ -47,8 +50,8 @@ static void heal_machine(struct sim_world *w, uint32_t m, uint32_t members)
     if (x->paused_us > w->heal_us) w->heal_us = x->paused_us;
 }
 
-/* Whether a majority of the members never lost their data directory. Otherwise there can be no
- * progress. */
+/* Return whether a majority of the members never lost their data directory. Otherwise
+ * the cluster cannot make progress. */
 static bool can_heal(const struct sim_world *w, uint32_t members)
 {
     int good = 0;
@@ -71,7 +74,7 @@ void sim_heal_begin(struct sim_world *w)
     for (uint32_t m = 0; m < SIM_NODES; m++) heal_machine(w, m, members);
     for (uint32_t c = 0; c < w->client_count; c++) {
         struct sim_client *x = &w->clients[c];
-        x->quiet = true; /* They release what they are still granted. */
+        x->quiet = true; /* If a client is still granted a lock, it releases it. */
         if (x->paused_us > w->heal_us) w->heal_us = x->paused_us;
     }
 }
@@ -87,7 +90,7 @@ void sim_heal_begin_client(struct sim_world *w, uint32_t c, enum sim_role role)
     sim_client_init(w, c, role);
 }
 
-/* A client holds a key; then another one steals it. */
+/* Begin the phase in which one client holds a key and another one steals it. */
 void sim_heal_begin_holding(struct sim_world *w)
 {
     sim_heal_begin_client(w, SIM_HOLDER, SIM_ROLE_HOLDER);
@@ -95,7 +98,7 @@ void sim_heal_begin_holding(struct sim_world *w)
     w->steal_ms = sl_random_between(&w->random, w->lease_min_ms, w->lease_max_ms);
 }
 
-/* ---- every key is granted ---- */
+/* ---- every key must be granted ---- */
 
 static void begin_keys(struct sim_world *w)
 {
@@ -164,7 +167,7 @@ static void check_keys(struct sim_world *w)
     sim_checker_stuck(&w->checker, "a release was not answered");
 }
 
-/* ---- a stealing client gets its key ---- */
+/* ---- a stealing client must get its key ---- */
 
 static void act_as_holder(struct sim_world *w, uint32_t c)
 {
@@ -206,13 +209,13 @@ static void steal(struct sim_world *w, uint32_t c)
         return;
     }
     if (w->heal != SIM_HEAL_STEAL || (w->had & 1) != 0) return;
-    w->heal_us = w->now_us; /* The time counts from here. */
+    w->heal_us = w->now_us; /* The time limit counts from here. */
     sim_client_ask(w, c, &ask, 0, ask.wait_ms + 1000);
 }
 
 static void check_hold(struct sim_world *w)
 {
-    /* It holds undisturbed for a while. */
+    /* Let the holder keep the key for a while first. */
     const struct sim_hold *h = &w->clients[SIM_HOLDER].hold;
     if (h->is && h->fence != 0 && sim_heal_passed_ms(w) > 2 * w->steal_ms &&
         sim_heal_is_settled(w, false)) {
@@ -228,7 +231,7 @@ static void check_hold(struct sim_world *w)
 static void check_steal(struct sim_world *w)
 {
     if (w->had == 0) {
-        /* A node that was added is silent at first. That time does not count. */
+        /* A node that was just added is silent at first. That time does not count. */
         if (w->checker.membership_count != w->memberships) {
             w->memberships = w->checker.membership_count;
             w->heal_us = w->now_us + 1000 * w->lease_max_ms;
@@ -248,7 +251,7 @@ static void check_steal(struct sim_world *w)
     else sim_heal_enter(w, SIM_HEAL_DONE);
 }
 
-/* ---- every request is answered ---- */
+/* ---- every request must be answered ---- */
 
 uint64_t sim_heal_open_request(const struct sim_world *w)
 {
@@ -313,7 +316,7 @@ void sim_heal_client_act(struct sim_world *w, uint32_t c)
             case SIM_ROLE_KEEPS: break;
         }
     }
-    /* Look again soon. */
+    /* Check again soon. */
     if (w->heal != SIM_HEAL_DONE) sim_client_wake(w, c, now + 5000);
 }
 
@@ -332,7 +335,7 @@ void sim_heal_answered(struct sim_world *w, uint32_t c, const struct sim_request
         if (x->role == SIM_ROLE_STEALER) w->had = 1;
         return;
     }
-    /* Another node may answer better. */
+    /* Try again soon: another node may grant the request. */
     x->next_us = sim_client_clock(w, c) + 30000;
     if (x->life != 0) sim_client_hang_up(w, c);
 }

@@ -1,4 +1,4 @@
-/* main.c - sluice-sim: runs many seeds, or traces one.
+/* main.c - sluice-sim: runs many seeds, or runs one seed with a trace.
  *
  * Exit status: 0 no violation, 1 a violation, 2 a usage error. */
 #include <getopt.h>
@@ -25,7 +25,7 @@ struct options {
     const char *program;
 };
 
-/* What a process has done so far, in memory that it shares with its parent. */
+/* The progress of a process, in memory that it shares with its parent. */
 struct job {
     struct sim_counts counts;
     uint64_t caught; /* The seed that failed; 0: none yet. */
@@ -186,13 +186,13 @@ static void print_wrong(const struct options *o, const struct sim_world *w)
     fflush(stdout);
 }
 
-/* What is being run, for the handler of a crash. */
+/* The current run, for the crash handler. */
 static struct {
     const struct options *options;
     const struct sim_world *world;
 } running;
 
-/* An invariant of a node is broken, or worse: print which seed it was. */
+/* Signal handler: print the seed that caused a failed assertion or another crash. */
 static void on_crash(int number)
 {
     signal(number, SIG_DFL);
@@ -249,7 +249,8 @@ static void run_one(const struct options *o, struct sim_world *w, uint64_t seed,
 
 /* ---- shrinking ---- */
 
-/* Whether the seed fails with this setup. In its own process, since it may crash. */
+/* Return whether the seed fails with this setup. Runs it in a child process, because it
+ * may crash. */
 static bool still_fails(const struct options *o, const struct sim_setup *setup)
 {
     int status;
@@ -288,7 +289,7 @@ static int shrink(const struct options *o, struct sim_world *w)
         printf("seed %" PRIu64 " does not fail\n", setup.seed);
         return 0;
     }
-    /* One event is enough to know the faults of the seed. */
+    /* One event is enough to find out the faults of the seed. */
     struct sim_setup none = setup;
     none.until = 1;
     sim_world_run(w, &none);
@@ -346,7 +347,7 @@ static void show_progress(const struct options *o, const struct job *jobs)
             o->seeds, all.wrong);
 }
 
-/* Whether a job crashed. */
+/* Wait for all jobs. Returns whether a job crashed. */
 static bool wait_for(const struct options *o, struct job *jobs)
 {
     bool crashed = false;

@@ -1,10 +1,12 @@
-/* nemesis.c - injects faults, and plays the operators who change the membership meanwhile. */
+/* nemesis.c - injects faults, and simulates the operators who change the membership
+ * meanwhile. */
 #include <stdio.h>
 #include <string.h>
 
 #include "sim/world.h"
 
-#define OPERATOR (SIM_CLIENTS) /* Operators come after the clients, for the checker. */
+#define OPERATOR \
+    (SIM_CLIENTS) /* In the checker, operators have the numbers after the clients. */
 
 static uint32_t some_machine(struct sim_world *w)
 {
@@ -16,7 +18,8 @@ static uint32_t some_machine(struct sim_world *w)
     return SIM_NODES;
 }
 
-/* Half of the faults are short; the others may outlast a lease. */
+/* Draw the duration of a fault. Half of the faults are short; the others may last
+ * longer than a lease. */
 static int64_t draw_length(struct sim_world *w)
 {
     struct sl_random *r = &w->random;
@@ -66,14 +69,16 @@ static void part_some(struct sim_world *w)
                          draw_length(w));
         return;
     }
-    /* One node alone, for a long time; or until the membership has changed twice without it. */
+    /* Isolate one node for a long time, or until the membership has changed twice
+     * without it. */
     sim_nemesis_part(w, 1u << alone,
                      sl_random_between(&w->random, 2000, 8000) * w->lease_max_ms);
     w->alone = alone;
     w->alone_until = w->checker.membership_count + 2;
 }
 
-/* That node reaches all others again; or one other, which is partitioned from the rest now. */
+/* Reconnect the isolated node: to all other nodes, or to only one, so that the two are
+ * partitioned from the rest. */
 static void bring_back(struct sim_world *w)
 {
     uint32_t one = sl_random_below(&w->random, SIM_NODES);
@@ -146,7 +151,8 @@ static int64_t draw_ppm(struct sim_world *w)
     return sl_random_maybe(&w->random, 5000) ? SIM_DRIFT_PPM : -SIM_DRIFT_PPM;
 }
 
-/* Alarms that are set already are late, or early; an early tick does nothing. */
+/* Change the rate of a clock. Timers that are already set then fire late or early; an
+ * early tick does nothing. */
 static void change_speed(struct sim_world *w)
 {
     uint32_t i = sl_random_below(&w->random, SIM_NODES + w->client_count);
@@ -172,7 +178,7 @@ static bool is_member(const struct sim_machine *x, uint32_t m)
     return false;
 }
 
-/* Nodes that lost their data directory and were not added again, as bits. */
+/* Return the nodes that lost their data directory and were not added again, as bits. */
 static uint32_t emptied(const struct sim_world *w)
 {
     uint32_t bits = 0;
@@ -184,7 +190,8 @@ static uint32_t emptied(const struct sim_world *w)
     return bits;
 }
 
-/* The node that the newest membership added: few others have linked it. */
+/* Return the node that the newest membership added. Few other nodes are connected to it
+ * yet. */
 static uint32_t newcomer(const struct sim_world *w)
 {
     uint64_t version = 0;
@@ -199,7 +206,7 @@ static uint32_t newcomer(const struct sim_world *w)
     return m < SIM_NODES && sim_machine_runs(w, m) ? m : SIM_NODES;
 }
 
-/* Whether all nodes that are up go by the same membership, or by none. */
+/* Return whether all running nodes that have a membership have the same one. */
 static bool is_one_membership(const struct sim_world *w)
 {
     uint64_t version = 0;
@@ -216,7 +223,7 @@ static void empty_a_directory(struct sim_world *w)
 {
     uint32_t m = newcomer(w), members = sim_checker_newest_members(&w->checker);
     if (m >= SIM_NODES || sl_random_maybe(&w->random, 5000)) m = some_machine(w);
-    /* With two such nodes there may never be a majority again. */
+    /* If two nodes lost their data directory, there might never be a majority again. */
     if (m >= SIM_NODES || (emptied(w) & members) != 0 || !is_one_membership(w)) return;
     if (__builtin_popcount(members) < 3 || !sl_random_maybe(&w->random, 3000)) return;
     struct sim_machine *x = &w->machines[m];
@@ -229,7 +236,7 @@ static void empty_a_directory(struct sim_world *w)
                  (struct sim_event){.type = SIM_EVENT_START, .node = m});
 }
 
-/* ---- one fault after the other ---- */
+/* ---- choosing faults ---- */
 
 void sim_nemesis_act(struct sim_world *w)
 {
@@ -260,7 +267,7 @@ void sim_nemesis_act(struct sim_world *w)
 
 /* ---- operators ---- */
 
-/* A node must be up to be added, with an old data directory or an empty one. */
+/* Start a node that is to be added, with an old data directory or an empty one. */
 static void prepare(struct sim_world *w, uint32_t m)
 {
     if (!sim_machine_runs(w, m)) sim_machine_start(w, m);
@@ -283,7 +290,8 @@ static bool draw_change(struct sim_world *w, struct sl_node_request *ask,
     uint32_t members = sim_checker_newest_members(&w->checker),
              bad = emptied(w) & members;
     int count = __builtin_popcount(members);
-    /* If one of two nodes loses its data directory, no membership can follow. */
+    /* If one of two nodes loses its data directory, the membership can never change
+     * again. */
     int least = sim_has_fault(w, SIM_FAULT_EMPTY) ? 3 : 2;
     if (count <= 3) w->growing = true;
     if (count >= 5) w->growing = false;
@@ -327,7 +335,7 @@ static void ask_for_change(struct sim_world *w, uint32_t operator)
     char address[SL_ADDRESS_BYTES];
     struct sl_node_request ask;
     uint32_t members = sim_checker_newest_members(&w->checker) & ~emptied(w);
-    uint32_t m = w->operators[operator].node; /* Most operators stay at their node. */
+    uint32_t m = w->operators[operator].node; /* Most operators stay with their node. */
     if (sl_random_maybe(&w->random, 3000) || (members & 1u << sim_node_id(m)) == 0)
         m = draw_member(w, members);
     if (m >= SIM_NODES || !sim_machine_runs(w, m) ||
@@ -344,7 +352,7 @@ static void ask_for_change(struct sim_world *w, uint32_t operator)
     sim_checker_arrived(&w->checker, number, m, w->machines[m].life, w->now_us);
     sl_node_submit(w->machines[m].node, sim_machine_now(w, m), number, &ask);
     sim_machine_settle(w, m);
-    /* The worst moment for a crash is during a decision. */
+    /* The most critical moment for a crash is during a membership change. */
     if (sim_has_fault(w, SIM_FAULT_CRASH) && sl_random_maybe(&w->random, 2000))
         sim_schedule(w, sl_random_between(&w->random, 0, 20000),
                      (struct sim_event){.type = SIM_EVENT_CRASH, .node = m});

@@ -1,12 +1,12 @@
-/* net.c - links between nodes. A link is like a connection: both ends make it, and each end notices
- * on its own that it is gone. Messages that are under way are lost with it, unless the seed has the
- * fault "late". */
+/* net.c - links between nodes. A link models a TCP connection: both ends open it
+ * together, and each end notices separately that it is broken. Messages in transit are
+ * lost with the link, unless the seed has the fault "late". */
 #include <stdlib.h>
 #include <string.h>
 
 #include "sim/world.h"
 
-#define SILENCE_US 500000 /* When a silent peer is given up. */
+#define SILENCE_US 500000 /* When a node gives up a silent peer. */
 
 /* ---- messages ---- */
 
@@ -38,7 +38,8 @@ static struct sim_packet *wrap(struct sim_world *w, const struct sl_message *m)
     return p;
 }
 
-/* Some bugs need two late messages of the same type, so many of one type are late. */
+/* Return whether a message is very late. Some bugs need two late messages of the same
+ * type, so the late messages of a seed are often of one type. */
 static bool takes_ages(struct sim_world *w, const struct sl_message *m)
 {
     if (w->aged == SL_MESSAGE_NONE) return sl_random_maybe(&w->random, 200);
@@ -100,7 +101,7 @@ void sim_net_deliver(struct sim_world *w, const struct sim_event *e)
 
 /* ---- links ---- */
 
-/* Whether messages from `from` reach `to`. */
+/* Return whether messages from `from` reach `to`. */
 static bool is_heard(const struct sim_world *w, uint32_t from, uint32_t to)
 {
     const struct sim_machine *x = &w->machines[from];
@@ -114,7 +115,8 @@ static bool is_wanted(const struct sim_world *w, uint32_t a, uint32_t b)
            (w->machines[b].peers & 1u << sim_node_id(a)) != 0;
 }
 
-/* A server opens its port when its birth is on disk. */
+/* Return whether a node accepts connections. A server opens its port only after the
+ * record of its start is on disk. */
 static bool is_open(const struct sim_world *w, uint32_t m)
 {
     const struct sim_machine *x = &w->machines[m];
@@ -157,7 +159,7 @@ static void may_connect(struct sim_world *w, uint32_t a, uint32_t b)
     if (sl_random_maybe(&w->random, 4000)) connect(w, a, b);
 }
 
-/* Whether the end at `a` notices that its link to `b` is gone. */
+/* Return whether node `a` notices that its link to `b` is broken. */
 static bool notices(const struct sim_world *w, uint32_t a, uint32_t b)
 {
     const struct sim_link *x = &w->machines[a].links[b];

@@ -7,7 +7,7 @@
 #define SIM_PACKET_BYTES 128
 
 struct sim_packet {
-    struct sim_packet *next; /* In the list of unused ones. */
+    struct sim_packet *next; /* In the list of unused packets. */
     union {
         struct sl_message message;
         struct sl_node_request ask;
@@ -21,9 +21,10 @@ struct sim_packet {
             uint32_t key;
             sl_fence fence;
             uint64_t session;
-        } notice; /* An event about a lease that the client holds. */
+        } notice; /* An event about a lease of the client. */
     };
-    char bytes[SIM_PACKET_BYTES]; /* Of the message: key, value, note, client. */
+    /* The strings of the message: key, value, note, client. */
+    char bytes[SIM_PACKET_BYTES];
 };
 
 #endif /* SL_SIM_PACKET_H */

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A simulator without memory cannot continue. */
+/* Exit if an allocation failed: the simulator cannot continue. */
 static void *need(void *p)
 {
     if (!p) abort();
@@ -41,7 +41,8 @@ void sim_queue_put(struct sim_queue *q, const struct sim_event *e)
     q->items[i] = item;
 }
 
-/* The position for the last item, once the first is removed. */
+/* Return the position for the last item, after the first one was removed. Moves smaller
+ * items up. */
 static uint32_t sift(struct sim_queue *q, const struct sim_queue_item *item)
 {
     uint32_t i = 0;
@@ -74,7 +75,7 @@ void sim_queue_clear(struct sim_queue *q)
     struct sim_event e;
     while (sim_queue_take(q, &e)) sim_packet_free(q, e.packet);
     q->order = 0;
-    /* The order of slots must not depend on the seed before. */
+    /* The order of slots must not depend on the previous seed. */
     for (uint32_t i = 0; i < q->size; i++) q->spare[i] = q->size - 1 - i;
 }
 

@@ -1,12 +1,14 @@
 /* rolling.c - a rolling restart. An operator restarts one node after the other, as
- * docs/leases.md recommends. Now and then a node is cut off instead, for longer than it takes
- * the others to notice. Nothing else breaks. Holders extend in time, each time through another
- * node. A majority of nodes is up all the time, so no lease may be lost. */
+ * docs/leases.md recommends. Sometimes a node is partitioned instead, for longer than
+ * the other nodes need to notice. There are no other faults. Holders extend their
+ * leases in time, each time through another node. A majority of nodes is always up, so
+ * no lease may be lost. */
 #include "sim/world.h"
 
 #define WAKE_US 10000 /* How often a holder acts. */
 
-/* With other faults a lease may be lost, and that would be right. */
+/* The faults that must not cost a lease. With other faults, losing a lease would be
+ * correct. */
 #define HARMLESS \
     (1u << SIM_FAULT_ROLLING | 1u << SIM_FAULT_DRIFT | 1u << SIM_FAULT_WALL)
 
@@ -28,9 +30,10 @@ void sim_rolling_draw(struct sim_world *w)
 
 /* ---- the operator ---- */
 
-#define CUT_OFF_US 700000 /* At least: the others give up the link before. */
+#define CUT_OFF_US 700000 /* Minimum; the other nodes give up the link earlier. */
 
-/* What an operator sees in NODES and INFO of each node. */
+/* Return whether all nodes are ready, as an operator can see in NODES and INFO of each
+ * node. */
 static bool are_ready(const struct sim_world *w)
 {
     for (uint32_t m = 0; m < w->node_count; m++) {
@@ -86,7 +89,8 @@ static void take(struct sim_world *w, uint32_t c)
     sim_client_ask(w, c, &ask, c, most / 6);
 }
 
-/* Each try has a sixth of the lease; then the client goes to another node. */
+/* Extend the lease. Each try may take a sixth of the lease; then the client switches to
+ * another node. */
 static void extend(struct sim_world *w, uint32_t c)
 {
     struct sim_hold *h = &w->clients[c].hold;
@@ -106,7 +110,7 @@ static bool is_cut_off(const struct sim_world *w, const struct sim_client *x,
     return false;
 }
 
-/* Connect to a random node; after a failure, to the next one. */
+/* Connect to a random node or, after a failure, to the next one. */
 static bool go_to_a_node(struct sim_world *w, uint32_t c)
 {
     struct sim_client *x = &w->clients[c];

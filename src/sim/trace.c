@@ -1,4 +1,4 @@
-/* trace.c - prints what happens, line by line: time in milliseconds, actor, action.
+/* trace.c - prints one line for each event: time in milliseconds, actor, action.
  *
  *     [   812.345] n3 > n1 ACQUIRE k0 fence 1700000000812001 lease 300 */
 #include <inttypes.h>
@@ -45,7 +45,7 @@ static size_t list_text(const struct sl_membership *m, char *out, size_t n)
     return (size_t)at;
 }
 
-/* One field, by its letter in SL_MESSAGE_MAP. */
+/* Format one field of a message, given by its letter in SL_MESSAGE_MAP. */
 static size_t field_text(char field, const struct sl_message *m, char *out, size_t n)
 {
     int wrote = 0;
@@ -90,7 +90,8 @@ void sim_trace_message(const struct sim_world *w, const char *verb, uint32_t fro
 {
     char text[600] = "";
     size_t at = 0;
-    if (m->type == SL_MESSAGE_BEAT) return; /* There are too many heartbeats. */
+    /* Do not print heartbeats: there are too many. */
+    if (m->type == SL_MESSAGE_BEAT) return;
     for (const char *f = sl_message_fields(m->type); *f && at < sizeof text - 1; f++)
         at += field_text(*f, m, text + at, sizeof text - at);
     sim_trace(w, "n%u %s n%u %s%s v%" PRIu64, from + 1, verb, to + 1,

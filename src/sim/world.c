@@ -13,7 +13,7 @@ void sim_schedule(struct sim_world *w, int64_t delay_us, struct sim_event e)
     sim_queue_put(&w->queue, &e);
 }
 
-/* ---- what is drawn from the seed ---- */
+/* ---- drawing from the seed ---- */
 
 static sl_ms pick(struct sl_random *r, const sl_ms *from, uint32_t n)
 {
@@ -129,7 +129,7 @@ static void first_list(const struct sim_world *w, struct sl_membership *out)
     }
 }
 
-/* Ask a node to which others it wants to be connected. */
+/* Update the set of nodes that a node wants to be connected to. */
 static void update_peers(struct sim_world *w, uint32_t m)
 {
     struct sl_member peers[2 * SL_NODES_MAX];
@@ -165,13 +165,13 @@ void sim_machine_start(struct sim_world *w, uint32_t m)
     sim_machine_settle(w, m);
 }
 
-/* A write that was under way may be on disk, or not. */
+/* Simulate a loss of power. A pending write may or may not be on disk. */
 static void lose_power(struct sim_world *w, struct sim_machine *x)
 {
     if (x->writing && sl_random_maybe(&w->random, 5000)) x->disk = x->ahead;
     x->writing = false;
     if (sl_random_maybe(&w->random, 3000))
-        x->clock = draw_clock(w); /* The machine restarted, too. */
+        x->clock = draw_clock(w); /* The whole machine restarted. */
 }
 
 void sim_machine_kill(struct sim_world *w, uint32_t m)
@@ -182,7 +182,8 @@ void sim_machine_kill(struct sim_world *w, uint32_t m)
     x->node = NULL;
     lose_power(w, x);
     for (uint32_t c = 0; c < SIM_CLIENTS; c++) {
-        /* Its clients notice after a while. Those of a rolling restart notice on their own. */
+        /* The clients of the node notice after a while. In a rolling restart, clients
+         * detect this themselves. */
         if (w->clients[c].life == x->life && w->clients[c].role != SIM_ROLE_KEEPS)
             sim_client_wake(w, c,
                             sim_client_clock(w, c) +
@@ -218,7 +219,7 @@ static void do_write(struct sim_world *w, uint32_t m, const struct sl_node_durab
     sim_schedule(
         w, takes_us,
         (struct sim_event){.type = SIM_EVENT_WRITTEN, .node = m, .number = x->life});
-    /* A crash before the write is done finds nodes that relied on it too early. */
+    /* A crash before the write has ended exposes nodes that rely on it too early. */
     if (sim_has_fault(w, SIM_FAULT_CRASH) && sl_random_maybe(r, 500))
         sim_schedule(w, sl_random_between(r, 0, takes_us),
                      (struct sim_event){.type = SIM_EVENT_CRASH, .node = m});
@@ -264,7 +265,8 @@ static void set_alarm(struct sim_world *w, uint32_t m)
         (struct sim_event){.type = SIM_EVENT_TICK, .node = m, .number = x->life});
 }
 
-/* Call all views of a node. They must not crash, and must not change what follows. */
+/* Call all functions that inspect a node. They must not crash, and must not change the
+ * node's behaviour. */
 static void inspect(struct sim_world *w, uint32_t m)
 {
     struct sl_node *n = w->machines[m].node;
@@ -286,7 +288,7 @@ static void inspect(struct sim_world *w, uint32_t m)
 }
 
 #define ORDERS_MAX 100000
-#define INSPECT_EVERY 64 /* Not after every event: these are many calls. */
+#define INSPECT_EVERY 64 /* Not after every event, because inspecting is slow. */
 
 void sim_machine_settle(struct sim_world *w, uint32_t m)
 {
@@ -311,7 +313,7 @@ void sim_machine_settle(struct sim_world *w, uint32_t m)
 static void tick(struct sim_world *w, const struct sim_event *e)
 {
     struct sim_machine *x = &w->machines[e->node];
-    if (e->at_us != x->tick_us) return; /* An earlier tick was scheduled since. */
+    if (e->at_us != x->tick_us) return; /* Another tick was scheduled meanwhile. */
     x->due_ms = SL_NEVER;
     x->tick_us = SIM_NEVER;
     sl_node_tick(x->node, sim_machine_now(w, e->node));
@@ -330,7 +332,7 @@ static void written(struct sim_world *w, const struct sim_event *e)
     struct sim_machine *x = &w->machines[e->node];
     bool ok = w->now_us >= x->failing_us;
     x->writing = false;
-    /* After an error, the write may be on disk or not. */
+    /* After an error, the write may or may not be on disk. */
     if (ok || sl_random_maybe(&w->random, 5000)) x->disk = x->ahead;
     SIM_TRACE(w, "n%u %s", e->node + 1, ok ? "has written" : "could not write");
     sl_node_written(x->node, sim_machine_now(w, e->node), ok);
@@ -356,8 +358,9 @@ static void hangup(struct sim_world *w, const struct sim_event *e)
     sim_machine_settle(w, e->node);
 }
 
-/* Whether an event can happen to a node now: it is up, in the life that the event is for (but
- * messages may outlive that), and not paused. */
+/* Return whether a node can handle an event now: the node is up, is not paused, and is
+ * still in the life that the event is for (messages may outlive that life). Postpones
+ * the event if the node is paused. */
 static bool is_ready(struct sim_world *w, struct sim_event *e)
 {
     const struct sim_machine *x = &w->machines[e->node];
@@ -417,13 +420,14 @@ static void handle(struct sim_world *w, struct sim_event *e)
 
 /* ---- a run ---- */
 
-/* One clock may be days ahead: the nodes must not believe it. */
+/* Draw the offsets of the wall clocks. One clock may be days ahead, and the nodes must
+ * not trust it. */
 static void draw_walls(struct sim_world *w)
 {
     for (uint32_t m = 0; m < SIM_NODES; m++)
         w->machines[m].wall_off_us = sl_random_between(&w->random, -3600, 3600) *
                                      1000000;
-    /* But a majority of clocks must be right, also without a node that lost its data
+    /* But a majority of clocks must be right, even without a node that lost its data
      * directory. */
     bool others = w->node_count > 2 && !sim_has_fault(w, SIM_FAULT_EMPTY);
     if (others && sl_random_maybe(&w->random, 1500))
@@ -475,7 +479,7 @@ static void reset(struct sim_world *w, const struct sim_setup *setup)
     sim_checker_clear(&w->checker);
 }
 
-/* Whether the run continues. */
+/* Return whether the run continues. */
 static bool goes_on(struct sim_world *w)
 {
     if (w->over || w->checker.wrong[0] != '\0') return false;

@@ -1,15 +1,16 @@
-/* world.h - a cluster, its clients and its faults, in one thread and from one seed.
+/* world.h - simulates a cluster, its clients and its faults, in one thread and from one
+ * seed.
  *
- *     world.c    the loop; machines: they carry out what a node orders; disks and clocks
+ *     world.c    the event loop; machines, which execute a node's orders; disks, clocks
  *     net.c      links and messages
  *     client.c   clients: they acquire, extend, release, change node
  *     nemesis.c  injects faults; operators who change the membership
- *     heal.c     no more faults: from then on there must be progress
- *     contest.c  several requests for a free key at once, of which one must be granted
+ *     heal.c     the phase after the faults, when the cluster must make progress
+ *     contest.c  concurrent requests for a free key, of which one must be granted
  *     rolling.c  a rolling restart, which must not lose a lease
- *     trace.c    prints what happens
+ *     trace.c    prints events
  *
- * The world has its own time, in microseconds. No node and no client knows it. */
+ * The world has its own time, in microseconds. No node and no client can read it. */
 #ifndef SL_SIM_WORLD_H
 #define SL_SIM_WORLD_H
 
@@ -20,7 +21,7 @@
 #include "sim/queue.h"
 
 #define SIM_NEVER INT64_MAX
-#define SIM_REQUESTS 4 /* Of one client at a time. */
+#define SIM_REQUESTS 4 /* Pending requests per client. */
 #define SIM_OLD 4      /* Leases that a client remembers after their deadline. */
 
 /* The options of a run. Everything else is drawn from the seed. */
@@ -28,9 +29,9 @@ struct sim_setup {
     uint64_t seed;
     uint64_t events;
     uint32_t faults;
-    bool faults_given; /* Else they are drawn. */
-    uint32_t clients;  /* 0: drawn. */
-    uint64_t until;    /* Stop after this many events; 0: do not. */
+    bool faults_given; /* False: drawn from the seed. */
+    uint32_t clients;  /* 0: drawn from the seed. */
+    uint64_t until;    /* Stop after this many events; 0: no limit. */
     bool trace;
 };
 
@@ -44,27 +45,29 @@ struct sim_counts {
 /* One end of a link. */
 struct sim_link {
     bool up;
-    int64_t cut_until_us; /* Nothing reaches the other end until then. */
-    int64_t broken_us;    /* Since when nothing arrives from it; -1. */
-    int64_t last_us;      /* When the last message arrives, if they arrive in order. */
+    int64_t cut_until_us; /* Until then, no message reaches the other end. */
+    /* No message arrives from the other end since then; -1: they do. */
+    int64_t broken_us;
+    int64_t last_us; /* When the last message arrives, if messages arrive in order. */
 };
 
 struct sim_machine {
-    struct sl_node *node; /* NULL: it is down. */
-    uint64_t life;        /* The number of this start, of all starts. */
+    struct sl_node *node; /* NULL: the node is down. */
+    uint64_t life; /* The number of this start; each start in the world has its own. */
     struct sim_clock clock;
     int64_t wall_off_us;
-    struct sl_node_durable disk;  /* What a start finds, */
-    struct sl_node_durable ahead; /* and what is being written. */
+    struct sl_node_durable disk;  /* The data on disk, */
+    struct sl_node_durable ahead; /* and the data that is being written. */
     bool writing;
-    bool is_emptied; /* It lost its data directory once. */
+    bool is_emptied; /* The machine has lost its data directory once. */
     uint32_t peers;  /* Bits of ids. */
     sl_ms due_ms;    /* The time for which a tick is scheduled. */
     int64_t tick_us;
-    uint32_t idle_ticks;                    /* Ticks in a row without any order, */
-    int64_t idle_us;                        /* since then. */
-    int64_t paused_us, failing_us, slow_us; /* Until then. */
-    uint64_t settled;                       /* Calls of sim_machine_settle(). */
+    uint32_t idle_ticks; /* Consecutive ticks without an order, */
+    int64_t idle_us;     /* and the time of the first of them. */
+    /* Until when the machine pauses, its disk fails or its disk is slow. */
+    int64_t paused_us, failing_us, slow_us;
+    uint64_t settled; /* Calls of sim_machine_settle(). */
     struct sim_link links[SIM_NODES];
 };
 
@@ -76,10 +79,11 @@ struct sim_machine {
 
 enum sim_role {
     SIM_ROLE_USER,
-    SIM_ROLE_TRIES,  /* After the faults: acquires a key. */
-    SIM_ROLE_HOLDER, /* Holds it, extends, and does not release when asked. */
+    SIM_ROLE_TRIES, /* After the faults: acquires a key. */
+    /* Holds a key, extends the lease, and does not release when asked. */
+    SIM_ROLE_HOLDER,
     SIM_ROLE_STEALER,
-    SIM_ROLE_KEEPS, /* In a rolling restart: acquires a key, and must never lose it. */
+    SIM_ROLE_KEEPS, /* In a rolling restart: acquires a key and must never lose it. */
     SIM_ROLE_RIVAL, /* Requests a free key at the same time as others. */
 };
 
@@ -89,38 +93,39 @@ struct sim_request {
     uint32_t key;
     sl_fence fence;
     int64_t sent_us;  /* On the client's clock. */
-    int64_t until_us; /* Then the client gives up. */
+    int64_t until_us; /* When the client gives up. */
 };
 
 struct sim_hold {
     bool is; /* There is a lease to extend or release. */
     uint32_t key;
     sl_fence fence;
-    uint64_t session; /* That acquired it. */
+    uint64_t session; /* The session that acquired it. */
     sl_ms lease_ms;
     bool overlapping;
     int64_t until_us;   /* Its deadline, on the client's clock. */
-    int64_t extend_us;  /* When the client plans to extend, */
-    int64_t release_us; /* and to release. */
+    int64_t extend_us;  /* When the client plans to extend it, */
+    int64_t release_us; /* and to release it. */
 };
 
 struct sim_client {
     enum sim_role role;
-    bool quiet; /* It makes no new requests. */
+    bool quiet; /* The client makes no new requests. */
     struct sim_clock clock;
     uint32_t node;
-    uint64_t life; /* Of that node, when it connected; 0: it is not connected. */
+    uint64_t life; /* The node's life when the client connected; 0: not connected. */
     uint64_t session;
-    int64_t out_us, in_us; /* The last arrivals: a connection keeps its order. */
+    /* The times of the last arrivals: a connection delivers in order. */
+    int64_t out_us, in_us;
     int64_t paused_us;
     int32_t priority;
-    bool ignores; /* It does not release when asked. */
-    bool retries; /* Its last request failed, so it tries the next node. */
+    bool ignores; /* The client does not release when asked. */
+    bool retries; /* The last request failed, so the client tries the next node. */
     struct sim_hold hold;
-    struct sim_hold old[SIM_OLD]; /* Expired, as far as it knows. */
+    struct sim_hold old[SIM_OLD]; /* Leases that have expired on its own clock. */
     struct sim_request requests[SIM_REQUESTS];
-    uint64_t wake;   /* The number of its last alarm. */
-    int64_t next_us; /* When it makes its next request, on its own clock. */
+    uint64_t wake;   /* The number of its last timer. */
+    int64_t next_us; /* When the client makes its next request, on its own clock. */
 };
 
 /* --- The world -------------------------------------------------------------------- */
@@ -135,17 +140,17 @@ enum sim_heal_phase {
     SIM_HEAL_DONE
 };
 
-/* Several requests for a free key at the same time. */
+/* A contest: several requests for a free key at the same time. */
 struct sim_contest {
     uint32_t count;             /* Contests that have ended. */
-    bool runs;                  /* The requests have been sent. */
-    int64_t start_us;           /* When they are sent, or were. */
-    sl_ms lease_ms, wait_ms;    /* Of each. */
+    bool runs;                  /* The requests of this contest have been sent. */
+    int64_t start_us;           /* When the requests are or were sent. */
+    sl_ms lease_ms, wait_ms;    /* Of each request. */
     uint32_t rivals;            /* Requests. */
-    uint32_t memberships;       /* How many there had been before. */
+    uint32_t memberships;       /* How many memberships there had been before. */
     uint32_t ok, taken, failed; /* Answers. */
-    uint64_t attempts;          /* That the nodes had made before. */
-    int last_failure;           /* Of `failed`. */
+    uint64_t attempts;          /* Attempts that the nodes had made before. */
+    int last_failure;           /* The last status that `failed` counts. */
 };
 
 struct sim_world {
@@ -154,24 +159,25 @@ struct sim_world {
     struct sim_queue queue;
     struct sim_checker checker;
     struct sim_counts counts;
-    uint64_t hash; /* Of all orders. */
+    uint64_t hash; /* Hash of all orders. */
     int64_t now_us;
     uint64_t steps;
 
-    /* Drawn once. */
+    /* Drawn from the seed once. */
     uint32_t faults;
     struct sl_node_limits limits;
-    sl_ms lease_min_ms, lease_max_ms; /* That clients request. */
+    sl_ms lease_min_ms, lease_max_ms; /* The range of leases that clients request. */
     uint32_t node_count, key_count, client_count, operator_count;
-    uint32_t loss, doubles; /* Of 10,000 messages. */
+    uint32_t loss, doubles; /* Per 10,000 messages. */
     int64_t short_us, tail_us, ages_us;
-    int64_t nemesis_us, operator_us; /* How often. */
+    int64_t nemesis_us, operator_us; /* Average intervals. */
     sl_ms think_ms;                  /* Between two requests of a client. */
-    uint32_t slack_us;               /* How late ticks are. */
-    enum sl_message_type aged;       /* The type that takes ages; NONE: all. */
+    uint32_t slack_us;               /* How late ticks may be. */
+    /* The type of message that is very late; NONE: all types. */
+    enum sl_message_type aged;
     bool long_leases;
-    uint32_t alone;       /* A node that is partitioned from all others, */
-    uint32_t alone_until; /* until there were this many memberships; 0: none is. */
+    uint32_t alone;       /* A node that is isolated from all others, */
+    uint32_t alone_until; /* until there are this many memberships; 0: no node is. */
     bool growing;         /* Operators add nodes rather than remove them. */
     uint32_t rolled;      /* Rolling restart: nodes restarted so far, */
     int64_t cut_off_us;   /* and until when a node is cut off. */
@@ -180,23 +186,23 @@ struct sim_world {
     struct sim_machine machines[SIM_NODES];
     struct sim_client clients[SIM_CLIENTS];
     uint64_t lives, sessions;
-    uint64_t connections; /* Between nodes; each has a number. */
+    uint64_t connections; /* Connections between nodes so far; each has a number. */
     uint64_t connection[SIM_NODES][SIM_NODES];
     struct {
         uint64_t number;
         int64_t until_us;
-        uint32_t node; /* That it asks. */
+        uint32_t node; /* The node that the operator uses. */
     } operators[2];
 
     enum sim_heal_phase heal;
     int64_t heal_us; /* When this phase began. */
-    uint32_t had;    /* Keys that were granted since, as bits. */
-    uint32_t rounds; /* Of stealing. */
+    uint32_t had;    /* Keys that were granted since then, as bits. */
+    uint32_t rounds; /* Rounds of stealing so far. */
     struct sim_contest contest;
-    int last_status;      /* Of the last acquire. */
+    int last_status;      /* Status of the last acquire. */
     bool heal_loses;      /* A few messages are lost while stealing is tried. */
     sl_ms steal_ms;       /* The lease of the holder. */
-    uint32_t memberships; /* How many there were when stealing began. */
+    uint32_t memberships; /* How many memberships there were when stealing began. */
     bool over;
 };
 
@@ -212,11 +218,12 @@ static inline sl_node_id sim_node_id(uint32_t machine)
 
 /* --- world.c ---------------------------------------------------------------------- */
 
-/* Run one seed. w is zero at first, and may be used again. Violations are in its checker. */
+/* Run one seed. *w must be zero before the first run, and may be reused. The checker in
+ * *w then contains the violation, if any. */
 void sim_world_run(struct sim_world *w, const struct sim_setup *setup);
 void sim_world_free(struct sim_world *w);
 
-/* Put an event into the queue, with this delay. Takes its packet. */
+/* Add an event to the queue, with this delay. Takes ownership of its packet. */
 void sim_schedule(struct sim_world *w, int64_t delay_us, struct sim_event h);
 
 void sim_machine_start(struct sim_world *w, uint32_t m);
@@ -224,7 +231,8 @@ void sim_machine_kill(struct sim_world *w, uint32_t m);
 bool sim_machine_runs(const struct sim_world *w, uint32_t m);
 struct sl_now sim_machine_now(const struct sim_world *w, uint32_t m);
 
-/* After each call of a node: carry out its orders, check it, and set its alarm. */
+/* Execute the orders of a node, check its invariants, and set its timer. Call this
+ * after each call of a node. */
 void sim_machine_settle(struct sim_world *w, uint32_t m);
 
 /* --- net.c ------------------------------------------------------------------------ */
@@ -232,7 +240,7 @@ void sim_machine_settle(struct sim_world *w, uint32_t m);
 void sim_net_send(struct sim_world *w, uint32_t from, sl_node_id to,
                   const struct sl_message *m);
 void sim_net_deliver(struct sim_world *w, const struct sim_event *h);
-void sim_net_update(struct sim_world *w); /* All links. */
+void sim_net_update(struct sim_world *w); /* Updates all links. */
 void sim_net_drop(struct sim_world *w, uint32_t m);
 int64_t sim_net_delay(struct sim_world *w);
 
@@ -244,22 +252,22 @@ void sim_client_answered(struct sim_world *w, uint32_t c, const struct sim_event
 void sim_client_notified(struct sim_world *w, uint32_t c, const struct sim_event *h);
 void sim_client_hang_up(struct sim_world *w, uint32_t c);
 bool sim_client_connect(struct sim_world *w, uint32_t c); /* False: no node is up. */
-/* To this node, or the next one that is up. */
+/* Connect to the node `start`, or to the next one that is up. */
 bool sim_client_connect_from(struct sim_world *w, uint32_t c, uint32_t start);
 bool sim_client_is_busy(const struct sim_client *c);
 
-/* Send a request, with session and note filled in. Returns its number. */
+/* Send a request, after filling in its session and note. Returns its number. */
 uint64_t sim_client_ask(struct sim_world *w, uint32_t c,
                         const struct sl_node_request *ask, uint32_t key,
                         int64_t patience_ms);
 
-/* Wake it when its own clock shows that much. */
+/* Wake the client when its own clock shows this time. */
 void sim_client_wake(struct sim_world *w, uint32_t c, int64_t shows_us);
 int64_t sim_client_clock(const struct sim_world *w, uint32_t c);
 void sim_client_release(struct sim_world *w, uint32_t c);
 void sim_client_extend(struct sim_world *w, uint32_t c, sl_ms lease_ms);
 
-/* A node answers a request, or publishes an event. */
+/* Deliver the answer of a node to a request, or an event that it publishes. */
 void sim_client_answer(struct sim_world *w, uint32_t m, uint64_t request,
                        const struct sl_node_answer *a);
 void sim_client_event(struct sim_world *w, uint32_t m, const struct sl_node_event *e);
@@ -275,18 +283,19 @@ void sim_operator_act(struct sim_world *w, uint32_t operator);
 /* --- heal.c ----------------------------------------------------------------------- */
 
 void sim_heal_begin(struct sim_world *w);
-void sim_heal_step(struct sim_world *w); /* After each event. */
+void sim_heal_step(struct sim_world *w); /* Call this after each event. */
 void sim_heal_enter(struct sim_world *w, enum sim_heal_phase phase);
 sl_ms sim_heal_passed_ms(const struct sim_world *w); /* Since this phase began. */
-/* Every key must be granted again within this time. */
+/* Return the time within which every key must be granted again. */
 sl_ms sim_heal_bound_ms(const struct sim_world *w);
 void sim_heal_begin_client(struct sim_world *w, uint32_t c, enum sim_role role);
 void sim_heal_begin_holding(struct sim_world *w);
-/* Whether none of these clients holds a lease or has a request. */
+/* Return whether none of these clients holds a lease or has a pending request. */
 bool sim_heal_is_quiet(const struct sim_world *w, uint32_t first, uint32_t count);
-/* Whether no member is silent, and all are up, or only some that were killed are not. */
+/* Return whether all members are up and none of them is silent. With `may_be_down`,
+ * members that were killed may be down. */
 bool sim_heal_is_settled(const struct sim_world *w, bool may_be_down);
-/* A request that no node has answered; 0: none. */
+/* Return a request that no node has answered, or 0. */
 uint64_t sim_heal_open_request(const struct sim_world *w);
 void sim_heal_client_act(struct sim_world *w, uint32_t c);
 void sim_heal_answered(struct sim_world *w, uint32_t c, const struct sim_request *r,
