@@ -20,14 +20,15 @@ int cli_address_invalid(const char *text)
         cli_safe_text(text, shown, sizeof shown));
 }
 
-/* The rest of a text after a prefix in any case, or NULL. */
+/* Return the text after a prefix, which may be in upper or lower case; NULL if the text
+ * has no such prefix. */
 static const char *after(const char *text, const char *prefix)
 {
     size_t n = strlen(prefix);
     return strncasecmp(text, prefix, n) == 0 ? text + n : NULL;
 }
 
-/* Decode %XX. False: the text is too long or an escape is invalid. */
+/* Decode %XX. Returns false if the text is too long or an escape is invalid. */
 static bool decode(const char *from, size_t n, char *out, size_t size)
 {
     size_t at = 0;
@@ -48,7 +49,7 @@ static bool decode(const char *from, size_t n, char *out, size_t size)
 }
 
 /* Take "[user:]password" from a URL. As in redis-cli, a text without a colon is the
- * password. The message must not show it. */
+ * password. Error messages must not show the text. */
 static int take_login(const char *login, size_t n, struct cli_address *out)
 {
     const char *colon = memchr(login, ':', n);

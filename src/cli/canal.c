@@ -20,14 +20,15 @@
 #include "cli/text.h"
 #include "sluice.h"
 
-/* Segments whose name has no slash are files in this directory with this prefix. The
- * user's own segment has the second prefix if another user owns the first name. */
+/* A segment whose name has no slash is a file in this directory, with the first prefix.
+ * The user's default segment has the second prefix if another user has created a file
+ * with the first name. */
 #define DIRECTORY "/dev/shm"
 #define PREFIX "sluice."
 #define SECOND_PREFIX "sluice-"
 
-/* Accept a file of any owner: these commands only read, and the file's permissions
- * decide. */
+/* Accept files of any owner: these commands only read, and the file's permissions
+ * decide who may read. */
 #define ANY_OWNER 0666u
 
 struct canal_options {
@@ -35,7 +36,7 @@ struct canal_options {
     bool force;
     int64_t interval_ms;
     uint64_t count;      /* 0: no limit. */
-    const char *segment; /* For show. NULL: not given. */
+    const char *segment; /* For `show`; NULL: not given. */
     struct sluice_canal_options make;
 };
 
@@ -86,7 +87,8 @@ static int take_option(void *into, int id, const char *value)
 
 /* --- One segment ---------------------------------------------------------- */
 
-/* The segment to use if the command line names none. */
+/* Return the segment to use: `name`, or else SLUICE_SEGMENT, or else NULL for the
+ * default segment. */
 static const char *name_or_own(const char *name)
 {
     if (name != NULL) return name;
@@ -130,7 +132,8 @@ static int show(const struct canal_options *o, const char *name, const char *key
     return cli_flush_output(status);
 }
 
-/* Show `word`: a key of the default segment, or else a segment. */
+/* Show the key `word` of the default segment or, if there is no such key, the segment
+ * `word`. */
 static int show_key_or_segment(const struct canal_options *o, const char *word)
 {
     const struct sluice_canal_options options = {.existing = 1, .mode = ANY_OWNER};
@@ -157,7 +160,7 @@ static int show_key_or_segment(const struct canal_options *o, const char *word)
     return cli_flush_output(0);
 }
 
-/* The arguments are nothing, KEY, or SEGMENT KEY. */
+/* Run `canal show` with its arguments: none, KEY, or SEGMENT KEY. */
 static int show_arguments(const struct canal_options *o, int argc, char **argv)
 {
     if (argc == 0) return show(o, o->segment, NULL);
@@ -231,8 +234,8 @@ static int watch(const struct canal_options *o, const char *name)
 
 /* --- rm ------------------------------------------------------------------- */
 
-/* Why the segment must not be removed. NULL: no thread has a slot in it, not
- * counting dead ones. */
+/* Return the reason why the segment must not be removed, or NULL if no living thread
+ * has a slot in it. */
 static const char *in_use(const char *name)
 {
     const struct sluice_canal_options options = {.existing = 1, .mode = ANY_OWNER};
@@ -337,7 +340,7 @@ static void ls_one(const struct canal_options *o, const char *name, const char *
     }
 }
 
-/* List the default segment, unless it is one of those in DIRECTORY. */
+/* List the default segment, unless it is in DIRECTORY. */
 static void ls_default(const struct canal_options *o, const char **between)
 {
     const struct sluice_canal_options options = {.existing = 1, .mode = ANY_OWNER};
@@ -349,7 +352,7 @@ static void ls_default(const struct canal_options *o, const char **between)
     sluice_canal_close(c);
 }
 
-/* List a file of DIRECTORY, with the name that other commands accept for it. */
+/* List a file in DIRECTORY, with the name that other commands accept for it. */
 static void ls_file(const struct canal_options *o, const char *file,
                     const char **between)
 {
@@ -392,7 +395,7 @@ static int ls(const struct canal_options *o)
 
 /* --- Dispatch ------------------------------------------------------------- */
 
-/* Whether a command accepts this number of arguments. */
+/* Return whether a command accepts this number of arguments. */
 static bool count_fits(enum cli_id id, int argc)
 {
     switch (id) {

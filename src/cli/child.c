@@ -35,9 +35,9 @@ struct child {
     bool lost;
     bool ended;
     unsigned asked_in_vain;
-    bool
-        powerless; /* The kernel does not let us signal the command, and we have reported that. */
-    int failure; /* A pipe; the errno in it says why the command could not be executed. */
+    bool powerless; /* We may not signal the command, and have reported that. */
+    /* A pipe that carries the errno if the command could not be executed. */
+    int failure;
     int status; /* From waitpid(). */
     bool had_terminal;
 };
@@ -63,9 +63,10 @@ static void heed_signals(struct child *c)
               SIGTTOU); /* We set the foreground process group from the background. */
     sigaddset(
         &blocked,
-        SIGPIPE); /* A closed standard error must not end the wrapper before its command. */
+        /* A closed standard error must not kill the wrapper before its command. */
+        SIGPIPE);
     sigprocmask(SIG_BLOCK, &blocked, &c->mask);
-    /* If SIGCHLD is ignored, children leave no exit status. */
+    /* Reset SIGCHLD: if it is ignored, children leave no exit status. */
     const struct sigaction usual = {.sa_handler = SIG_DFL};
     sigaction(SIGCHLD, &usual, &c->on_child);
 }
@@ -83,7 +84,8 @@ static int report_exec_failure(const char *command, int e)
     return exit_of_errno(e);
 }
 
-/* Runs in the child. It restores everything except the process group. */
+/* Execute the command; called in the child. This restores everything except the process
+ * group. */
 static void execute(const struct child *c, int failure)
 {
     setpgid(0, 0);
@@ -97,9 +99,9 @@ static void execute(const struct child *c, int failure)
     _exit(exit_of_errno(e));
 }
 
-/* Start the command. Returns 0 or an exit status. Whether exec() succeeded becomes
- * known when the command has ended; until then it can be stopped like any other
- * command. */
+/* Start the command. Returns 0 or an exit status. The wrapper learns whether exec()
+ * succeeded only when the command has ended. Until then the command can be stopped like
+ * any other. */
 static int start(struct child *c)
 {
     int failure[2];
@@ -122,7 +124,7 @@ static int start(struct child *c)
     return 0;
 }
 
-/* The errno of a failed exec(), or 0. */
+/* Return the errno of a failed exec(), or 0. */
 static int failed_to_execute(const struct child *c)
 {
     int e;
@@ -131,15 +133,15 @@ static int failed_to_execute(const struct child *c)
 
 /* --- Stopping and continuing ---------------------------------------------- */
 
-/* Stop our job in the way the command was stopped, until it is continued. Returns
- * false if the kernel does not stop us, which happens where no shell does job
- * control. */
+/* Stop our job with the signal that stopped the command, and wait until the job is
+ * continued. Returns false if the kernel does not stop us, which happens without a
+ * job-control shell. */
 static bool stop_with(struct child *c, int sig, bool had_terminal)
 {
     if (c->terminal.fd < 0) return false;
-    /* SIGSTOP stops only the command. But if the command had the terminal, the shell
-     * must notice that it has stopped. We use SIGTSTP for that: SIGSTOP would stop
-     * us even where nobody can continue us. */
+    /* A SIGSTOP to the command stops only the command. But if the command had the
+     * terminal, the shell must notice the stop, so we stop ourselves with SIGTSTP.
+     * SIGSTOP would stop us even where no shell can continue us. */
     bool job = sig != SIGSTOP;
     int ours = job ? sig : SIGTSTP;
     if (!job && !had_terminal) return false;
@@ -150,7 +152,7 @@ static bool stop_with(struct child *c, int sig, bool had_terminal)
     kill(job ? 0 : getpid(), ours);
     sigemptyset(&only);
     sigaddset(&only, ours);
-    sigprocmask(SIG_UNBLOCK, &only, &was); /* We stop here, and continue here. */
+    sigprocmask(SIG_UNBLOCK, &only, &was); /* We are stopped and continued here. */
     sigprocmask(SIG_SETMASK, &was, NULL);
     sigaction(ours, &before, NULL);
     /* The SIGCONT that continued us is pending. */
@@ -172,7 +174,7 @@ static void go_on(struct child *c)
     send(c, SIGCONT);
 }
 
-/* The command waits for a terminal that it will never get. Send SIGHUP, as the
+/* End a command that waits for a terminal that it will never get. Send SIGHUP, as the
  * kernel does to the stopped jobs of a closed terminal, and then SIGTERM. */
 static void end_asking(struct child *c)
 {
@@ -194,9 +196,9 @@ static void on_stopped(struct child *c, int sig)
     }
     bool had = cli_terminal_take(&c->terminal, c->pid);
     if (stop_with(c, sig, had) || c->terminal.fd < 0) return;
-    /* Nobody can continue us, so nobody would continue the command. Without the
-     * wrapper, the kernel would not have let Ctrl-Z stop it, and its read from the
-     * terminal would have failed. */
+    /* No shell can continue us, so no one would continue the command. Without the
+     * wrapper, the kernel would not have let Ctrl-Z stop the command, and its read from
+     * the terminal would have failed. */
     if (asks) end_asking(c);
     else if (sig == SIGTSTP) go_on(c);
 }
@@ -231,7 +233,7 @@ static void on_signal(struct child *c, int sig)
     }
 }
 
-/* Check whether the lock is lost, and report that. */
+/* Check whether the lock is lost, and report a loss. */
 static bool check_lock(struct child *c)
 {
     c->lost = c->job->lost(c->job->context);
@@ -278,8 +280,8 @@ static void mind(struct child *c)
     }
 }
 
-/* The command has ended and the lock is lost. Give the other processes of its group
- * the rest of the grace period, then kill them. */
+/* End the process group of a command that has ended after the lock was lost. Give its
+ * other processes the rest of the grace period, then kill them. */
 static void end_group(const struct child *c)
 {
     const struct timespec moment = {.tv_nsec = 20000000};
@@ -288,7 +290,7 @@ static void end_group(const struct child *c)
     kill(-c->pid, SIGKILL);
 }
 
-/* Die of the signal that ended the command. */
+/* Kill this process with the signal that killed the command. */
 static void end_by(int sig)
 {
     const struct sigaction usual = {.sa_handler = SIG_DFL};
@@ -302,10 +304,11 @@ static void end_by(int sig)
     sigprocmask(SIG_UNBLOCK, &only, NULL);
 }
 
-/* Ctrl-C is meant for the whole job: a script that runs us must end as well. It does
- * so if it receives the signal and sees that we died of it. If the command's group
- * had the terminal, the script did not receive the signal, so we forward it. If our
- * group had the terminal, the script received it when we did. */
+/* Kill this process as the command was killed. Ctrl-C is meant for the whole job: a
+ * script that runs us must end as well. The script ends if it receives the signal and
+ * sees that the signal killed us. If the command's group had the terminal, the script
+ * did not receive the signal, so we forward it. If our group had the terminal, the
+ * script received the signal when we did. */
 static void end_alike(const struct child *c, int sig)
 {
     if (sig != SIGINT && sig != SIGQUIT) return;
@@ -317,7 +320,7 @@ static void end_alike(const struct child *c, int sig)
     end_by(sig);
 }
 
-/* The exit status for a command that has ended. */
+/* Return the exit status for a command that has ended. */
 static int exit_of(struct child *c)
 {
     if (c->lost) return CLI_EXIT_LOST;
@@ -335,7 +338,7 @@ int cli_child(const struct cli_job *job, void (*before_end)(void *))
         e = failed_to_execute(&c);
         if (c.lost) end_group(&c);
         else if (e == 0)
-            check_lock(&c); /* The lock must be held until the command has ended. */
+            check_lock(&c); /* Check that the lock was held until the command ended. */
     }
     before_end(job->context);
     if (failed != 0) return failed;

@@ -1,8 +1,8 @@
 /* do.c - `sluice do`: sends one command to a server and prints the reply.
  *
- * The server validates the command. This program catches no signal: Ctrl-C ends the
- * process and its connection, and with it the waits, subscriptions and unleased
- * grants of the connection. */
+ * The server validates the command. This program catches no signals. Ctrl-C ends the
+ * process and closes its connection. The server then ends the connection's waits and
+ * subscriptions, and releases its grants without a lease. */
 #include "cli/do.h"
 
 #include <ctype.h>
@@ -55,7 +55,8 @@ static const char *variable(const char *name)
     return value != NULL && value[0] != '\0' ? value : NULL;
 }
 
-/* Find the server: --server, or -h and -p, or the environment, or the default. */
+/* Find the address of the server: from --server, or -h and -p, or the environment, or
+ * else the default. */
 static int find_server(const struct do_command *w, struct cli_address *out)
 {
     if (w->host != NULL || w->port != NULL) {
@@ -67,8 +68,8 @@ static int find_server(const struct do_command *w, struct cli_address *out)
     return cli_address_of_text(text != NULL ? text : SLUICE_SERVER_DEFAULT, out);
 }
 
-/* Replace out->password by the first line of the password file. Without a file, the
- * password of the address precedes SLUICE_PASSWORD. Returns 0 or an exit status. */
+/* Find the password: the first line of the password file; or else the password in the
+ * address; or else SLUICE_PASSWORD. Returns 0 or an exit status. */
 static int find_password(const struct do_command *w, struct cli_address *out,
                          const char **password)
 {
@@ -95,7 +96,7 @@ static int find_password(const struct do_command *w, struct cli_address *out,
     return 0;
 }
 
-/* Whether the command is one of these. */
+/* Return whether the command is one of these. */
 static bool is_one_of(const struct do_command *w, const char *const *names)
 {
     for (; *names != NULL; names++)
@@ -108,14 +109,15 @@ static bool is(const struct do_command *w, size_t nth, const char *word)
     return nth < w->count && strcasecmp(w->args[nth], word) == 0;
 }
 
-/* Whether the reply is a text of several lines. */
+/* Return whether the reply is a text of several lines. */
 static bool has_lines(const struct do_command *w)
 {
     return is(w, 0, "INFO") ||
            (is(w, 0, "CLIENT") && (is(w, 1, "LIST") || is(w, 1, "INFO")));
 }
 
-/* Whether an option of ACQUIRE has a value: in the syntax, a lower-case word follows it. */
+/* Return whether an option of ACQUIRE has a value. If so, a lower-case word follows the
+ * option in the syntax. */
 static bool has_value(const char *option)
 {
     const struct cli_server_command *c = cli_server_commands;
@@ -129,7 +131,7 @@ static bool has_value(const char *option)
     return false;
 }
 
-/* Whether the command is an ACQUIRE without LEASE. */
+/* Return whether the command is an ACQUIRE without LEASE. */
 static bool acquires_without_lease(const struct do_command *w)
 {
     if (!is(w, 0, "ACQUIRE") || w->count < 2) return false;
@@ -150,7 +152,8 @@ static void print(FILE *out, const struct do_command *w, const struct sluice_rep
     fflush(out);
 }
 
-/* The exit status for an error reply, by its code, the first word. */
+/* Return the exit status for an error reply. The first word of the reply is the error
+ * code. */
 static int exit_of_error(const char *text)
 {
     size_t n = strcspn(text, " ");
@@ -174,8 +177,8 @@ static int print_reply(const struct do_command *w, const struct sluice_reply *r)
     return r->type == SLUICE_REPLY_NIL ? CLI_EXIT_TAKEN : 0;
 }
 
-/* How many push messages answer the command: (size_t)-1 if there is no end, 0 if the
- * command has one ordinary reply. */
+/* Return the number of push messages that answer the command: (size_t)-1 if they do not
+ * end, or 0 if the command has one ordinary reply. */
 static size_t messages_of(const struct do_command *w)
 {
     static const char *const listen[] = {"SUBSCRIBE", "PSUBSCRIBE", NULL};
@@ -185,8 +188,8 @@ static size_t messages_of(const struct do_command *w)
     return w->count > 1 ? w->count - 1 : 1;
 }
 
-/* Print a published message on one line, as channel and text. Confirmations of
- * (UN)SUBSCRIBE are not printed with -q. */
+/* Print a published message on one line, as channel and text. With -q, do not print
+ * confirmations of (UN)SUBSCRIBE. */
 static void print_push(const struct do_command *w, const struct sluice_reply *r)
 {
     const struct sluice_reply *items = r->items;
@@ -205,7 +208,7 @@ static void print_push(const struct do_command *w, const struct sluice_reply *r)
                     strstr(items[0].text, "uns") ? "unsubscribed from"
                                                  : "subscribed to",
                     cli_safe_text(items[1].text, shown, sizeof shown));
-    fflush(stdout); /* A reader of the pipe wants it now. */
+    fflush(stdout); /* A process that reads from a pipe needs each message at once. */
 }
 
 /* Print the reply. Push messages that arrive before it go to standard error. */
@@ -230,13 +233,13 @@ static int listen_to(struct sluice_wire *wire, const struct do_command *w)
         else print(stderr, w, r);
         sluice_reply_free(r);
         if (is_reply || ++seen == messages) return status_of_reply;
-        if (ferror(stdout)) return 0; /* cli_flush_output() reports it. */
+        if (ferror(stdout)) return 0; /* cli_flush_output() reports the error. */
     }
 }
 
 /* --- The command ---------------------------------------------------------- */
 
-/* Whether there is no server at the address. */
+/* Return whether the error means that no server runs at the address. */
 static bool is_absent(const char *error)
 {
     return strcmp(error, strerror(ECONNREFUSED)) == 0 ||
@@ -303,7 +306,9 @@ int cli_do(const struct cli_command *command, int argc, char **argv)
             "sluice do exits; add LEASE and a time, such as LEASE 30s, or use "
             "--session-lock");
     setvbuf(stderr, NULL, _IOFBF,
-            BUFSIZ); /* print() flushes, so that a message is written in one piece. */
+            /* Buffer fully, and flush after each message, so that each message is
+             * written in one piece. */
+            BUFSIZ);
     status = find_server(&w, &server);
     if (status == 0) status = find_password(&w, &server, &password);
     return status != 0 ? status : talk(&w, server.text, password);

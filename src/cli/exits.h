@@ -1,4 +1,4 @@
-/* exits.h - the exit statuses. Those of sysexits.h have its numbers. */
+/* exits.h - the exit statuses. Most of them are those of sysexits.h. */
 #ifndef SL_CLI_EXITS_H
 #define SL_CLI_EXITS_H
 
@@ -14,13 +14,14 @@ enum {
     CLI_EXIT_SYSTEM = EX_OSERR,
     CLI_EXIT_EXISTS = EX_CANTCREAT,
     CLI_EXIT_NO_PERMISSION = EX_NOPERM,
-    CLI_EXIT_LOST = 79, /* A number that programs, sysexits.h and shells do not use. */
+    /* Neither programs nor sysexits.h nor shells use this number. */
+    CLI_EXIT_LOST = 79,
     CLI_EXIT_CANNOT_EXECUTE = 126,
     CLI_EXIT_NOT_FOUND = 127,
     CLI_EXIT_SIGNALLED = 128,
 };
 
-/* The exit status for a status of the library. */
+/* Convert a status of the library to an exit status. */
 int cli_exit_of(int64_t status);
 
 #endif /* SL_CLI_EXITS_H */

@@ -11,7 +11,7 @@
 
 #define WORD_BYTES_MAX 32
 
-/* The number of arguments that spell the name, or 0. */
+/* Return the number of arguments that form the name, or 0 if they do not. */
 static int spells(const char *name, int argc, char **argv)
 {
     int words = 0;
@@ -35,8 +35,8 @@ const struct cli_command *cli_find_command(int argc, char **argv, int *words)
     return NULL;
 }
 
-/* The command name closest to what the user typed, or NULL. A single word is also
- * compared with the first word of longer names. */
+/* Return the command name that is most similar to what the user typed, or NULL. Also
+ * compares a single word with the first word of longer names. */
 static const char *nearest(const char *said, bool one_word)
 {
     static char first[CLI_COMMANDS][WORD_BYTES_MAX + 1];
@@ -51,7 +51,7 @@ static const char *nearest(const char *said, bool one_word)
     return sl_suggest((struct sl_bytes){said, strlen(said)}, names, CLI_COMMANDS);
 }
 
-/* Whether a command's name begins with this word and continues. */
+/* Return whether this word is the first of several words in a command's name. */
 static bool is_in_group(const struct cli_command *c, const char *word)
 {
     size_t n = strlen(word);
@@ -65,7 +65,7 @@ bool cli_is_group(const char *word)
     return false;
 }
 
-/* "canal" alone is not a command. */
+/* Report that a group such as "canal" is not a command on its own. */
 static int needs_another(const char *group)
 {
     char list[256] = "";

@@ -6,11 +6,11 @@
 
 #include "cli/table.h"
 
-/* Find a command by the first arguments; *words is the number of words in its name.
- * Returns NULL if there is none. */
+/* Find the command that the first arguments name, and set *words to the number of words
+ * in its name. Returns NULL if there is no such command. */
 const struct cli_command *cli_find_command(int argc, char **argv, int *words);
 
-/* Whether commands of several words begin with this word, such as "canal". */
+/* Return whether this word is the first word of longer command names, as "canal" is. */
 bool cli_is_group(const char *word);
 
 /* Report that there is no such command, and suggest one. Returns CLI_EXIT_USAGE. */

@@ -7,7 +7,7 @@
 void cli_help(const struct cli_command *command);
 void cli_help_all(void);
 
-/* `sluice help COMMAND`. Returns an exit status. */
+/* Run `sluice help COMMAND`. Returns an exit status. */
 int cli_help_on(int argc, char **argv);
 
 #endif /* SL_CLI_HELP_H */

@@ -20,36 +20,36 @@
  * segment still exists. */
 #define CHECK_MS 1000
 
-/* How many holders the message names. */
+/* The maximum number of holders that the message names. */
 #define NAMED_MAX 3u
 
-/* The number of the tether's descriptor: so high that no script uses it, but below
- * the limit of open files. */
+/* The number of the tether's file descriptor: higher than scripts use, but below the
+ * limit of open files. */
 #define TETHER_FD 1000u
 #define TETHER_FD_BELOW_LIMIT 24u
 
-/* A numbered slot is a locked byte of the segment's file, far above the bytes that
- * the library locks. Each key has a range of bytes, found by its hash. */
+/* A numbered slot is a locked byte of the segment's file, far above the bytes that the
+ * library locks. The hash of a key determines its range of bytes. */
 #define SLOT_BYTES ((off_t)1 << 61)
 #define SLOT_KEY_BITS 40
 #define SLOT_CAPACITY_BITS 20
 
 /* --- The holders ---------------------------------------------------------- */
 
-/* Whether a process is an ancestor of this one. */
+/* Return whether a process is an ancestor of this one. */
 static bool is_ancestor(int32_t pid)
 {
     char path[64], line[512];
     int32_t at = (int32_t)getpid();
     if (getenv("SLUICE_LOCK_SESSION") == NULL)
-        return false; /* Not started by `sluice run`. */
+        return false; /* `sluice run` has not started us. */
     for (int depth = 0; depth < 64 && at > 1; depth++) {
         snprintf(path, sizeof path, "/proc/%d/stat", (int)at);
         FILE *f = fopen(path, "re");
         if (f == NULL) return false;
         char *got = fgets(line, sizeof line, f);
         fclose(f);
-        /* The program's name can contain brackets, so search for the last one. */
+        /* The program's name can contain parentheses, so search for the last one. */
         char *after = got != NULL ? strrchr(line, ')') : NULL;
         if (after == NULL || sscanf(after + 1, " %*c %d", &at) != 1) return false;
         if (at == pid) return true;
@@ -101,7 +101,7 @@ static void report_holders(struct sluice_canal *c, const char *key)
 
 /* --- Waiting -------------------------------------------------------------- */
 
-/* Time left of a wait that ends at `until`. */
+/* Return the time left of a wait that ends at `until`. */
 static int64_t left_ms(int64_t until)
 {
     if (until == SLUICE_FOREVER) return SLUICE_FOREVER;
@@ -109,16 +109,16 @@ static int64_t left_ms(int64_t until)
     return left > 0 ? left : 0;
 }
 
-/* Acquire the lock. After CHECK_MS print whom we wait for. We set no signal handler
- * while we wait: a signal that ends this process also removes it from the waiters.
- * Returns SLUICE_EFULL early if the segment was removed. */
+/* Acquire the lock. After CHECK_MS, print the holders that we wait for. We set no
+ * signal handler while we wait: a signal that kills this process also removes it from
+ * the waiters. Returns SLUICE_EFULL early if the segment was removed. */
 static int64_t acquire(struct sluice_canal *c, const struct cli_request *w,
                        int64_t until, bool *noted)
 {
     struct sluice_want want = {.units = w->units};
     for (;;) {
         int64_t left = left_ms(until);
-        /* Print no message shortly before the timeout. */
+        /* Do not print a message shortly before the timeout. */
         bool last = left != SLUICE_FOREVER && left <= CHECK_MS + CHECK_MS / 10;
         want.wait_ms = last ? left : CHECK_MS;
         int64_t nth = sluice_canal_acquire(c, w->key, w->capacity, &want);
@@ -131,17 +131,17 @@ static int64_t acquire(struct sluice_canal *c, const struct cli_request *w,
 
 /* --- The tether ----------------------------------------------------------- */
 
-/* Keys with the same hash share their numbers. That wastes some numbers but
- * assigns none twice. */
+/* Hash a key. Keys with the same hash share their numbers. That wastes some numbers,
+ * but assigns no number twice. */
 static uint64_t hash_of(const char *key)
 {
     uint64_t h = sl_fnv_add_bytes(SL_FNV_START, key, strlen(key));
     return h ^ h >> SLOT_KEY_BITS;
 }
 
-/* Take the lowest free number from 1 to the capacity. The number is a lock of the
- * tether's open file, so the kernel frees it with the tether, and that is never
- * after the units are released. */
+/* Take the lowest free number from 1 to the capacity. The number is a lock that belongs
+ * to the tether's open file description. So the kernel frees the number together with
+ * the tether, and never after the units are released. */
 static uint32_t take_number(int fd, const char *key, uint64_t capacity)
 {
     const uint64_t mask = ((uint64_t)1 << SLOT_KEY_BITS) - 1;
@@ -203,8 +203,8 @@ int cli_hold(const struct cli_request *w, struct cli_hold *h, bool *full)
     for (;;) {
         int status = sluice_canal_open(w->segment, &options, &h->canal);
         if (status != SLUICE_OK) return cli_status_error(place, status);
-        /* The library records the thread's name with its first request. The name is
-         * for waiters, so we restore it afterwards for ps(1). */
+        /* The library records the thread's name with its first request. Waiters see
+         * that name. We restore the old name afterwards, for ps(1). */
         show_as(w->program);
         h->nth = sluice_canal_acquire(h->canal, w->key, w->capacity,
                                       &(struct sluice_want){.units = w->units});
@@ -213,7 +213,8 @@ int cli_hold(const struct cli_request *w, struct cli_hold *h, bool *full)
             h->nth = acquire(h->canal, w, until, &noted);
         bool lost = cli_hold_lost(h);
         if (h->nth > 0 && !lost) return tie(h, w);
-        /* A grant in a removed segment is worth nothing: start again in the new one. */
+        /* A grant in a removed segment protects nothing: start again in the new
+         * segment. */
         if (h->nth < 0 && !(h->nth == SLUICE_EFULL && lost && left_ms(until) != 0)) {
             *full = h->nth == SLUICE_EFULL;
             sluice_canal_close(h->canal);
@@ -230,8 +231,8 @@ bool cli_hold_lost(const struct cli_hold *h)
 
 void cli_hold_end(struct cli_hold *h)
 {
-    /* A truncated segment must not be touched. We exit soon, and the kernel then
-     * releases the units. */
+    /* Do not access a truncated segment. We exit soon, and the kernel then releases the
+     * units. */
     bool lost = cli_hold_lost(h);
     if (h->tether >= 0) close(h->tether);
     if (!lost) sluice_canal_close(h->canal);

@@ -1,8 +1,8 @@
 /* hold.h - acquires the lock for `sluice run` and holds it for the command.
  *
- * The units belong to the wrapper and to every process that has inherited its
- * tether, an open file with a lock on it. When the wrapper has died, the units are
- * released after the last of these processes has closed the tether. */
+ * The units belong to the wrapper and to every process that has inherited its tether,
+ * an open file with a lock on it. If the wrapper dies, the units remain held until the
+ * last of these processes has closed the tether. */
 #ifndef SL_CLI_HOLD_H
 #define SL_CLI_HOLD_H
 
@@ -11,8 +11,8 @@
 
 #include "sluice.h"
 
-/* The capacity of exclusive and shared locks. An exclusive run takes all of it, a
- * shared run takes one unit. */
+/* The capacity of exclusive and shared locks. An exclusive run takes the whole
+ * capacity, a shared run takes one unit. */
 #define CLI_WHOLE_CAPACITY SLUICE_UNITS_MAX
 
 /* Locks with at most this capacity have numbered slots. */
@@ -20,7 +20,7 @@
 
 struct cli_request {
     const char *key;
-    const char *segment; /* NULL: the user's own. */
+    const char *segment; /* NULL: the user's default segment. */
     const char *program; /* The name that waiters see. */
     struct sluice_capacity capacity;
     uint32_t units;
@@ -33,20 +33,20 @@ struct cli_request {
 struct cli_hold {
     struct sluice_canal *canal;
     int64_t nth;
-    int tether;    /* Its descriptor. Inherited unless it is made close-on-exec. */
+    int tether;    /* Its descriptor, inherited unless close-on-exec is set. */
     uint32_t slot; /* From 1; 0: none. */
 };
 
-/* Acquire the lock. Returns 0 and fills *out; or an exit status, after a message.
- * *full: the lock is taken, and no message was printed. */
+/* Acquire the lock. Returns 0 and fills *out. On failure, prints a message and returns
+ * an exit status. If the lock is taken, sets *full and prints no message. */
 int cli_hold(const struct cli_request *request, struct cli_hold *out, bool *full);
 
-/* Whether the lock has no effect any more, because its segment was removed or
+/* Return whether the lock no longer has an effect, because its segment was removed or
  * truncated. */
 bool cli_hold_lost(const struct cli_hold *h);
 
-/* Give up our part of the lock. Processes that have inherited the tether keep
- * theirs. */
+/* Release the wrapper's hold on the lock. The lock stays held while other processes
+ * have the inherited tether open. */
 void cli_hold_end(struct cli_hold *h);
 
 #endif /* SL_CLI_HOLD_H */

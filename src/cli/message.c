@@ -17,7 +17,7 @@ void cli_message_prefix(const char *name)
     prefix = name;
 }
 
-/* Use one write(), so that lines of several processes do not mix. */
+/* Print a line with one write(), so that lines of several processes do not mix. */
 static void write_line(const char *format, va_list args, const char *hint)
 {
     char line[4096];
@@ -78,7 +78,7 @@ int cli_exit_of(int64_t status)
     }
 }
 
-/* What the user can do about an error. */
+/* Return what the user can do about an error. */
 static const char *advice(int64_t status)
 {
     switch (status) {
@@ -120,7 +120,7 @@ void cli_catch_truncation(void)
              "%s: the segment was truncated while in use; remove its file when no "
              "process uses it\n",
              prefix);
-    /* exec() does not pass a handler on, so this does not affect the command that we
+    /* exec() resets signal handlers, so this does not affect the command that we
      * execute. */
     if (sigaction(SIGBUS, NULL, &now) == 0 && now.sa_handler == SIG_DFL)
         sigaction(SIGBUS, &cut, NULL);

@@ -1,10 +1,11 @@
-/* message.h - messages to the user on standard error, and how a command ends. */
+/* message.h - prints messages to the user on standard error, and checks that all output
+ * was written. */
 #ifndef SL_CLI_MESSAGE_H
 #define SL_CLI_MESSAGE_H
 
 #include <stdint.h>
 
-/* Set what each message begins with: "sluice run". Borrows the name until exit. */
+/* Set the prefix of each message, such as "sluice run". Borrows the name until exit. */
 void cli_message_prefix(const char *name);
 
 /* Print one line on standard error: "sluice run: ...". */
@@ -13,7 +14,8 @@ __attribute__((format(printf, 1, 2))) void cli_message(const char *format, ...);
 /* Report an invalid command line, and point to the help. Returns CLI_EXIT_USAGE. */
 __attribute__((format(printf, 1, 2))) int cli_usage_error(const char *format, ...);
 
-/* Report a status of the library about `what`. Returns the exit status for it. */
+/* Print a message about `what` and a status of the library. Returns the exit status for
+ * it. */
 int cli_status_error(const char *what, int64_t status);
 
 /* From now on, if the segment is truncated while this process uses it, the process exits

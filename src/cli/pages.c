@@ -1,14 +1,14 @@
-/* pages.c - makes the man pages, the completions and the server's config file from the
- * table, when Sluice is built.
+/* pages.c - generates the man pages, the completions and the server's config file from
+ * the table, when Sluice is built.
  *
  *     pages TEMPLATE
  *
- * prints a template with its markers filled in. A marker is a line of its own, "@name@"
- * or "@name argument@"; `markers` below lists them. Everything else is copied, including
- * the examples of a man page, between ".Bd -literal" and ".Ed". A marker that is unknown,
- * or that names something the table does not have, fails the build.
+ * prints a template with its markers filled in. A marker is a line "@name@" or "@name
+ * argument@"; the array `markers` below lists them. The program copies all other lines,
+ * including the examples of a man page between ".Bd -literal" and ".Ed". The build
+ * fails if a marker is unknown, or if it names something that is not in the table.
  *
- * This program uses only the C library, since it runs on the machine that builds. */
+ * This program uses only the C library, because it runs on the build machine. */
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -20,7 +20,7 @@
 
 #define LINE_SIZE 1024
 #define NAME_SIZE 64
-#define COLUMNS 80 /* Where text from the table is wrapped. */
+#define COLUMNS 80 /* Column where text from the table is wrapped. */
 
 __attribute__((format(printf, 1, 2), noreturn)) static void fail(const char *format,
                                                                  ...)
@@ -43,7 +43,7 @@ static const struct cli_command *find(const char *name)
     fail("there is no command \"%s\"", name);
 }
 
-/* Return the next word of a list separated by blanks, its length in *n, and advance
+/* Return the next word of a list separated by spaces, set *n to its length, and advance
  * *at. Returns NULL at the end. */
 static const char *next_word(const char **at, size_t *n)
 {
@@ -53,7 +53,8 @@ static const char *next_word(const char **at, size_t *n)
     return *n > 0 ? word : NULL;
 }
 
-/* "canal" of "canal ls"; false for a command of one word. */
+/* Get the group of a command: "canal" for "canal ls". Returns false for a command of
+ * one word. */
 static bool group_of(const struct cli_command *c, char group[NAME_SIZE])
 {
     size_t n = strcspn(c->name, " ");
@@ -64,7 +65,8 @@ static bool group_of(const struct cli_command *c, char group[NAME_SIZE])
     return true;
 }
 
-/* Whether a command is the first of its group, where the group is listed. */
+/* Return whether a command is the first of its group. The group is listed at that
+ * place. */
 static bool begins_group(const struct cli_command *c, char group[NAME_SIZE])
 {
     char other[NAME_SIZE];
@@ -74,7 +76,7 @@ static bool begins_group(const struct cli_command *c, char group[NAME_SIZE])
     return true;
 }
 
-/* The next command of a group at or after c; NULL if there is none. */
+/* Return the next command of a group, starting with c; NULL if there is none. */
 static const struct cli_command *next_of(const char *group, const struct cli_command *c)
 {
     char own[NAME_SIZE];
@@ -83,7 +85,7 @@ static const struct cli_command *next_of(const char *group, const struct cli_com
     return NULL;
 }
 
-/* "ls" of "canal ls". */
+/* Return the last word of a command's name: "ls" for "canal ls". */
 static const char *last_word(const struct cli_command *c)
 {
     const char *blank = strrchr(c->name, ' ');
@@ -106,8 +108,8 @@ static const char *kind_name(enum cli_arg_kind kind)
     fail("a word of an unknown kind, %d", (int)kind);
 }
 
-/* The number of arguments of a command. *again: the last one can be repeated
- * ("NAME..."). */
+/* Return the number of arguments of a command. Sets *again if the last one can be
+ * repeated ("NAME..."). */
 static size_t count_words(const struct cli_command *c, bool *again)
 {
     size_t n = 0;
@@ -118,9 +120,9 @@ static size_t count_words(const struct cli_command *c, bool *again)
 
 /* --- Man pages ------------------------------------------------------------ */
 
-/* Print prose as mdoc: it begins with a capital, ends with a full stop, and each
- * sentence begins a line. "local: ..." is not changed: it is a value and its
- * meaning. */
+/* Print prose as mdoc: begin with a capital letter, end with a full stop, and begin
+ * each sentence on a new line. Text such as "local: ..." (a value and its meaning)
+ * keeps its first letter. */
 static void put_prose(const char *text)
 {
     bool value = text[strcspn(text, " :")] == ':';
@@ -135,7 +137,7 @@ static void put_prose(const char *text)
                 continue;
             }
         }
-        /* A minus sign, not a hyphen, begins an option. */
+        /* An option begins with a minus sign, not a hyphen. */
         bool minus = *p == '-' && strchr(" (-", before) != NULL;
         if (column == 0 && (*p == '.' || *p == '\'')) fputs("\\&", stdout);
         if (minus) fputs("\\-", stdout);
@@ -182,8 +184,8 @@ static void mdoc_options(const char *name)
     puts(".El");
 }
 
-/* Print what "[options]" stands for: letters without a value together, then the
- * others. */
+/* Print the options that "[options]" stands for: first all letters without a value
+ * together, then the others. */
 static void put_options(const struct cli_command *c)
 {
     fputs(".Op Fl ", stdout);
@@ -245,7 +247,7 @@ static void put_form(const struct cli_command *c, const char *p, bool expand)
     if (depth != 0) fail("the brackets of \"%s\" do not match", c->name);
 }
 
-/* The first form shows all options. */
+/* Print the synopsis of a command. The first form shows all options. */
 static void mdoc_synopsis(const char *name)
 {
     const struct cli_command *c = find(name);
@@ -354,7 +356,8 @@ static void put_first_words(void (*put)(const struct cli_command *, const char *
 
 /* --- Commands of the server ----------------------------------------------- */
 
-/* Whether a word of a syntax is written in capitals: an option, not a value. */
+/* Return whether a word of a syntax is in capitals, which means that it is an option
+ * and not a value. */
 static bool is_keyword(const char *word, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -362,7 +365,7 @@ static bool is_keyword(const char *word, size_t n)
     return n > 1;
 }
 
-/* Whether a word occurs in the syntax before `end`, as a whole. */
+/* Return whether a whole word occurs in the syntax before `end`. */
 static bool occurs_before(const char *syntax, const char *end, const char *word,
                           size_t n)
 {
@@ -374,7 +377,7 @@ static bool occurs_before(const char *syntax, const char *end, const char *word,
     return false;
 }
 
-/* Print the options of a command, once each, from its syntax. */
+/* Print each option in the syntax of a command once. */
 static void put_keywords(const struct cli_server_command *c)
 {
     const char *at = c->syntax + strcspn(c->syntax, " ");
@@ -387,8 +390,8 @@ static void put_keywords(const struct cli_server_command *c)
     }
 }
 
-/* The number of values that precede the options of a command: 1 for "ACQUIRE key [WAIT
- * ms]". */
+/* Return the number of values that precede the options of a command: 1 for "ACQUIRE key
+ * [WAIT ms]". */
 static int count_values(const struct cli_server_command *c)
 {
     const char *at = c->syntax + strcspn(c->syntax, " ");
@@ -439,7 +442,7 @@ static void zsh_server(const char *unused)
 
 /* --- bash ----------------------------------------------------------------- */
 
-/* In quotes, because "do" is a keyword of the shell. */
+/* Print a word in quotes, because "do" is a keyword of the shell. */
 static void bash_word(const struct cli_command *c, const char *group)
 {
     printf(" '%s'", group != NULL ? group : c->name);
@@ -463,8 +466,8 @@ static void bash_commands(const char *unused)
     }
 }
 
-/* Completion offers letters and first names; it completes other names when the user
- * types their beginning. */
+/* Print the options of a command. Completion offers letters and first names, and
+ * completes other names when the user types their beginning. */
 static void bash_options(const struct cli_command *c)
 {
     size_t n;
@@ -519,8 +522,8 @@ static void bash_table(const char *unused)
 
 /* --- zsh ------------------------------------------------------------------ */
 
-/* Print text between single quotes, with the characters escaped that are special to
- * zsh's functions. */
+/* Print text between single quotes. Escape the characters that are special to zsh's
+ * functions. */
 static void put_zsh(const char *text)
 {
     for (const char *p = text; *p != '\0'; p++) {
@@ -566,8 +569,8 @@ static void zsh_commands(const char *unused)
     }
 }
 
-/* Print what completes an argument. Text has only a description. A choice is one of
- * the alternatives in arg, separated by bars. */
+/* Print the zsh action that completes an argument. Free text has only a description. A
+ * choice is one of the alternatives in arg, which are separated by bars. */
 static void put_zsh_action(enum cli_arg_kind kind, const char *arg)
 {
     switch (kind) {
@@ -584,8 +587,8 @@ static void put_zsh_action(enum cli_arg_kind kind, const char *arg)
     puts("'");
 }
 
-/* Print an option as _arguments wants it: (what it excludes){its
- * names}[help]:value:action. */
+/* Print an option in the format of _arguments: (excluded
+ * options){names}[help]:value:action. */
 static void zsh_option(const struct cli_option *o)
 {
     bool single = o->letters[0] == '\0' && strchr(o->names, ' ') == NULL;
@@ -627,7 +630,7 @@ static void zsh_table(const char *unused)
         printf("    ('%s')\n      specs=(\n", c->name);
         for (const struct cli_option *o = c->options; o->id != 0; o++) zsh_option(o);
         for (size_t i = 0; i < n; i++) {
-            /* The arguments of a command or a topic are completed as one. */
+            /* Complete all arguments of a command or a topic together. */
             bool rest = c->args[i] == CLI_ARG_COMMAND || c->args[i] == CLI_ARG_TOPIC ||
                         c->args[i] == CLI_ARG_SERVER;
             const char *kind = kind_name(c->args[i]);
@@ -659,8 +662,8 @@ static void put_comment(const char *text)
     putchar('\n');
 }
 
-/* Print each setting of the config file with its default, as a comment. A setting
- * without a default shows the name of its value. */
+/* Print each setting of the config file as a comment, with its default. For a setting
+ * without a default, print the name of its value. */
 static void conf_settings(const char *unused)
 {
     (void)unused;
@@ -680,7 +683,7 @@ static const struct marker {
 } markers[] = {
     {"synopsis", mdoc_synopsis},       /* of a command */
     {"options", mdoc_options},         /* of a command */
-    {"commands", mdoc_commands},       /* all of them */
+    {"commands", mdoc_commands},       /* all commands */
     {"exits", mdoc_exits},             /* exit statuses: all, or those of a command */
     {"reads", mdoc_reads},             /* variables that we read */
     {"given", mdoc_given},             /* variables that a command sees */
@@ -695,7 +698,7 @@ static const struct marker {
     {"settings", conf_settings}, /* lines of the server's config file */
 };
 
-/* Whether a line is a marker. Splits it into name and argument. */
+/* Return whether a line is a marker. Splits it into name and argument. */
 static bool is_marker(char *line, char **argument)
 {
     size_t n = strlen(line);
@@ -716,7 +719,8 @@ static void fill(const char *name, const char *argument)
     fail("there is no marker \"%s\"", name);
 }
 
-/* Print a line of an example so that it can be copied from the page and pasted. */
+/* Print a line of an example so that users can copy it from the man page and paste
+ * it. */
 static void put_code(const char *line)
 {
     if (line[0] == '.') fputs("\\&", stdout);

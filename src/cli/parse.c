@@ -16,7 +16,7 @@
 #define LETTERS_MAX (2 * OPTIONS_MAX + 4)
 #define NAME_MAX_BYTES 32
 
-/* The arguments of getopt_long(), made from the table. */
+/* The arguments of getopt_long(), built from the table. */
 struct spec {
     char letters[LETTERS_MAX];
     char names[OPTIONS_MAX][NAME_MAX_BYTES];
@@ -39,7 +39,8 @@ static void add_names(struct spec *s, const struct cli_option *o)
     for (const char *p = o->names; *p != '\0' && s->long_count < OPTIONS_MAX;) {
         size_t n = strcspn(p, " ");
         char *name = s->names[s->long_count];
-        if (n >= NAME_MAX_BYTES) abort(); /* The table is part of this program. */
+        /* The table is part of this program, so this is a bug. */
+        if (n >= NAME_MAX_BYTES) abort();
         memcpy(name, p, n);
         name[n] = '\0';
         s->longs[s->long_count++] = (struct option){
@@ -60,7 +61,7 @@ static void make_spec(struct spec *s, const struct cli_command *c, bool in_front
     }
 }
 
-/* The id of an option, for any of its letters. */
+/* Return the id of an option, for any of its letters. */
 static int id_of(const struct cli_command *c, int found)
 {
     for (const struct cli_option *o = c->options; o->id != 0; o++)
@@ -68,7 +69,7 @@ static int id_of(const struct cli_command *c, int found)
     return found;
 }
 
-/* What users of redis-cli should write instead of a letter. */
+/* Return a hint for users of redis-cli: what to write instead of a letter. */
 static const char *hint_for(const struct cli_command *c, int letter)
 {
     if (c->id != CLI_DO) return "";
@@ -118,7 +119,8 @@ int cli_parse(const struct cli_command *command, int argc, char **argv, bool in_
     for (;;) {
         int found = getopt_long(argc, argv, s.letters, s.longs, NULL);
         if (found == -1) break;
-        /* Only `do` has a -h with a value; without one it is help, as elsewhere. */
+        /* Only `do` has an option -h with a value. Without a value, -h means help, as
+         * for other commands. */
         bool help = found == ':' && optopt == 'h';
         if (!help && (found == '?' || found == ':'))
             return complain(command, &s, found, argv);
@@ -154,7 +156,8 @@ bool cli_number(const char *text, uint64_t least, uint64_t most, uint64_t *out)
 
 int cli_duration(const char *option, const char *value, int64_t least, int64_t *out)
 {
-    const int64_t most = INT64_C(1000) * 3600 * 24 * 365 * 100; /* More is a mistake. */
+    /* A longer time is a mistake. */
+    const int64_t most = INT64_C(1000) * 3600 * 24 * 365 * 100;
     struct sl_bytes text = {value, strlen(value)};
     char from[SL_DURATION_BYTES], to[SL_DURATION_BYTES], shown[CLI_SAFE_SIZE];
     if (sl_parse_duration(text, 1000, least, most, out)) return 0;

@@ -1,4 +1,4 @@
-/* parse.h - parses options and numbers, by the table. */
+/* parse.h - parses options, as the table defines them, and numbers. */
 #ifndef SL_CLI_PARSE_H
 #define SL_CLI_PARSE_H
 
@@ -10,21 +10,22 @@
 /* Handle one option. Returns 0 to continue, or an exit status. */
 typedef int cli_option_fn(void *into, int id, const char *value);
 
-/* Parse the options of a command; argv[0] is its name. With `in_front`, options end
- * at the first argument that is not an option; otherwise they may appear anywhere.
- * Returns -1 on success, with the index of the first argument that is not an option
- * in *rest; otherwise an exit status, after a message. This function handles --help. */
+/* Parse the options of a command; argv[0] is its name. With `in_front`, options end at
+ * the first argument that is not an option; otherwise they may appear anywhere. Returns
+ * -1 on success, and sets *rest to the index of the first argument that is not an
+ * option. On failure, prints a message and returns an exit status. This function also
+ * handles --help. */
 int cli_parse(const struct cli_command *command, int argc, char **argv, bool in_front,
               cli_option_fn *take, void *into, int *rest);
 
 /* Report an invalid value: "-w must be a time (got \"1x\")". Returns CLI_EXIT_USAGE. */
 int cli_bad_value(const char *option, const char *value, const char *wanted);
 
-/* Parse a number from least to most. */
+/* Parse a number in the range from `least` to `most`. */
 bool cli_number(const char *text, uint64_t least, uint64_t most, uint64_t *out);
 
-/* Parse the value of an option: a duration of at least `least` ms. A number without a unit
- * is a number of seconds. Returns 0, or CLI_EXIT_USAGE after a message. */
+/* Parse the value of an option: a duration of at least `least` ms. A number without a
+ * unit means seconds. Returns 0; or prints a message and returns CLI_EXIT_USAGE. */
 int cli_duration(const char *option, const char *value, int64_t least, int64_t *out);
 
 /* Parse permissions in octal, such as "0660", from 1 to 0777. */

@@ -10,20 +10,21 @@
 #include "cli/exits.h"
 #include "cli/message.h"
 
-/* The directory of the installation; meson sets it. */
+/* The installation directory; meson sets it. */
 #ifndef SLUICE_BIN_DIRECTORY
 #define SLUICE_BIN_DIRECTORY "/usr/local/bin"
 #endif
 
-/* Execute a file. Returns only if that fails: true if there is no such file. */
+/* Execute a file. Returns only on failure: true if there is no such file. */
 static bool is_missing(const char *path, char **argv)
 {
-    argv[0] = (char *)path; /* execv() does not write to it. */
+    argv[0] = (char *)path; /* execv() does not write to the string. */
     execv(path, argv);
     return errno == ENOENT || errno == ENOTDIR;
 }
 
-/* The same for a path relative to the directory of this program. */
+/* Execute a file whose path is relative to the directory of this program. Returns as
+ * is_missing() does. */
 static bool is_missing_near(const char *own, const char *directory, const char *program,
                             char **argv)
 {
@@ -36,8 +37,8 @@ static bool is_missing_near(const char *own, const char *directory, const char *
     return is_missing(path, argv);
 }
 
-/* Search all directories. Returns only if the program is in none of them or cannot
- * be executed; errno says why. */
+/* Search all directories and execute the program. Returns only on failure, with errno
+ * set. */
 static void search_and_exec(const char *program, const char *directory, char **argv)
 {
     char own[PATH_MAX], installed[PATH_MAX];
@@ -52,7 +53,7 @@ static void search_and_exec(const char *program, const char *directory, char **a
     if (!is_missing(installed, argv)) return;
     argv[0] = (char *)program;
     execvp(program, argv);
-    if (errno == EACCES) errno = ENOENT; /* We may not search a directory of PATH. */
+    if (errno == EACCES) errno = ENOENT; /* We may not search some directory of PATH. */
 }
 
 int cli_exec_program(const char *program, const char *directory, char **argv)

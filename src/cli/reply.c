@@ -110,7 +110,7 @@ void cli_reply_values(FILE *out, const struct sluice_reply *r, bool lines)
 
 /* --- For programs --------------------------------------------------------- */
 
-/* Whether a value can be the name of a JSON member. */
+/* Return whether a value can be the name of a JSON member. */
 static bool is_name(const struct sluice_reply *r)
 {
     return r->type == SLUICE_REPLY_TEXT || r->type == SLUICE_REPLY_STATUS;
@@ -132,7 +132,7 @@ static void put_json_list(FILE *out, const struct sluice_reply *r)
 
 static void put_json(FILE *out, const struct sluice_reply *r)
 {
-    /* JSON has no inf and nan. */
+    /* JSON has no inf or nan. */
     bool number = strspn(r->text, "0123456789-.eE+") == r->text_bytes &&
                   r->text[0] != '+' && r->text[0] != '.';
     switch (r->type) {

@@ -1,4 +1,4 @@
-/* reply.h - prints a reply of a server for people, shells or programs. */
+/* reply.h - prints a server's reply for people, shells or programs. */
 #ifndef SL_CLI_REPLY_H
 #define SL_CLI_REPLY_H
 
@@ -7,15 +7,16 @@
 
 #include "sluice.h"
 
-/* Print as redis-cli does on a terminal, except that characters other than ASCII are
- * printed as they are. With `lines`, print a text on several lines. */
+/* Print a reply as redis-cli does on a terminal, except that non-ASCII characters are
+ * printed as they are. With `lines`, keep the line breaks of a text. */
 void cli_reply_text(FILE *out, const struct sluice_reply *r, bool lines);
 
-/* Print the values alone, each on its own line. A nil in a list is an empty line; a
+/* Print only the values, each on its own line. A nil in a list becomes an empty line; a
  * nil reply prints nothing. */
 void cli_reply_values(FILE *out, const struct sluice_reply *r, bool lines);
 
-/* Print one JSON document on one line. An error is {"error":"LOST ..."}. */
+/* Print a reply as a JSON document on one line. An error becomes {"error":"LOST
+ * ..."}. */
 void cli_reply_json(FILE *out, const struct sluice_reply *r);
 
 #endif /* SL_CLI_REPLY_H */

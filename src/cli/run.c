@@ -26,7 +26,7 @@ struct run_options {
     bool close, no_fork;
     bool verbose;
     int conflict;
-    const char *string; /* For the shell. */
+    const char *string; /* The argument of -c, for the shell. */
     int64_t grace_ms;
     char **argv;
 };
@@ -35,7 +35,8 @@ struct run_options {
 
 static uint64_t cores(void)
 {
-    cpu_set_t set; /* The processors this process may use; containers can limit them. */
+    /* The processors that this process may use; containers can limit them. */
+    cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0)
         return (uint64_t)CPU_COUNT(&set);
     long n = sysconf(_SC_NPROCESSORS_ONLN);
@@ -94,7 +95,7 @@ static int take_option(void *into, int id, const char *value)
         case 'F': o->no_fork = true; return 0;
         case 'q': o->request.quiet = true; return 0;
         case CLI_OPT_VERBOSE: o->verbose = true; return 0;
-        case CLI_OPT_LOCAL: return 0; /* The only kind of lock that run has. */
+        case CLI_OPT_LOCAL: return 0; /* `run` has only local locks. */
         case CLI_OPT_SEGMENT:
             if (value[0] == '\0')
                 return cli_usage_error("--segment: the name must not be empty");
@@ -121,7 +122,7 @@ static int use_shell(struct run_options *o)
     return 0;
 }
 
-/* Take the arguments after the options: KEY and the command. */
+/* Read the arguments after the options: KEY and the command. */
 static int take_arguments(struct run_options *o, int argc, char **argv)
 {
     if (argc == 0) return cli_usage_error("missing KEY");
@@ -167,7 +168,8 @@ static int settle(struct run_options *o)
     if (counts) {
         uint64_t per = o->per != 0 ? o->per : 1;
         uint64_t buckets = o->buckets != 0 ? o->buckets : 1;
-        /* A larger capacity would admit a counting run during an exclusive one. */
+        /* With a larger capacity, a counting run could start during an exclusive
+         * run. */
         if (per > CLI_WHOLE_CAPACITY / buckets)
             return cli_usage_error("the capacity PER x N must not exceed %u",
                                    (unsigned)CLI_WHOLE_CAPACITY);
@@ -211,7 +213,8 @@ static void set_environment(const struct run_options *o, const struct cli_hold *
     setenv("SLUICE_LOCK_SEGMENT", sluice_canal_path(h->canal), 1);
     set_number("SLUICE_LOCK_SESSION", getpid());
     set_number("SLUICE_LOCK_NTH", whole ? 1 : h->nth);
-    unsetenv("SLUICE_LOCK_FENCE"); /* It may be that of an outer run at a server. */
+    /* The variable may come from an outer run with a lock on a server. */
+    unsetenv("SLUICE_LOCK_FENCE");
     if (h->slot != 0) set_number("SLUICE_LOCK_SLOT", h->slot);
     else unsetenv("SLUICE_LOCK_SLOT");
     if (o->close) unsetenv("SLUICE_LOCK_FD");
@@ -231,8 +234,8 @@ static bool is_lost(void *context)
     return cli_hold_lost(&r->hold);
 }
 
-/* Whether the file is still at its path. If the lock is lost nevertheless, the file
- * was truncated. */
+/* Return whether the segment's file is still at its path. If it is, but the lock is
+ * lost, the file was truncated. */
 static bool is_there(const struct cli_hold *h)
 {
     struct stat a, b;

@@ -4,7 +4,8 @@
 
 #include "cli/table.h"
 
-/* Returns an exit status; with -F, only if the command could not be executed. */
+/* Run `sluice run`. Returns an exit status. With -F, returns only if the command could
+ * not be executed. */
 int cli_run(const struct cli_command *command, int argc, char **argv);
 
 #endif /* SL_CLI_RUN_H */

@@ -1,6 +1,6 @@
-/* serve.c - `sluice serve`: executes sluice-server, a program of its own, so that
- * `sluice run` starts fast and needs none of the server's libraries. The server
- * validates the arguments. Only --help is answered here, from the table. */
+/* serve.c - `sluice serve`: executes sluice-server. The server is a separate program,
+ * so that `sluice run` starts fast and does not need the server's libraries. The server
+ * validates the arguments. This file handles only --help, from the table. */
 #include "cli/serve.h"
 
 #include <stdbool.h>
@@ -10,8 +10,8 @@
 #include "cli/message.h"
 #include "cli/program.h"
 
-/* Whether the next argument is the value of this one: that of "--port", but not of
- * "--port=1". */
+/* Return whether the next argument is the value of this option. This is so for
+ * "--port", but not for "--port=1". */
 static bool takes_next(const struct cli_command *c, const char *word)
 {
     if (strncmp(word, "--", 2) != 0) return false;

@@ -18,8 +18,8 @@ static bool is_whole(struct sluice_capacity r)
     return (uint64_t)r.per * r.buckets == CLI_WHOLE_CAPACITY;
 }
 
-/* The kind of lock, derived from the count: `sluice run` makes all three kinds from
- * one count. */
+/* Return the kind of a lock. `sluice run` implements all three kinds with one count, so
+ * the kind follows from the count. */
 static const char *kind_of(const struct sluice_key_info *k)
 {
     if (!is_whole(k->capacity)) return "counting";
@@ -71,7 +71,8 @@ static void json_key(const struct sluice_key_info *k)
            (unsigned)k->waiters);
 }
 
-/* A key without holders and waiters keeps its entry until the entry is needed. */
+/* Return whether a key has no holders and no waiters. Such a key keeps its entry until
+ * another key needs the entry. */
 static bool is_idle(const struct sluice_key_info *k)
 {
     return k->held == 0 && k->holders == 0 && k->waiters == 0;

@@ -1,4 +1,5 @@
-/* store.c - `sluice store`: executes sluice-offline, which has the libraries for it. */
+/* store.c - `sluice store`: executes sluice-offline, which has the required
+ * libraries. */
 #include "cli/store.h"
 
 #include <string.h>
@@ -22,7 +23,7 @@ int cli_store(const struct cli_command *command, int argc, char **argv)
         return cli_usage_error(
             "usage: sluice %s DIRECTORY, the data directory of a server",
             command->name);
-    char *verb = strrchr(command->name, ' ') + 1; /* "check" of "store check". */
+    char *verb = strrchr(command->name, ' ') + 1; /* "check" from "store check". */
     char *words[] = {NULL, "store", verb, argv[rest], NULL};
     return cli_exec_program("sluice-offline", "offline", words);
 }

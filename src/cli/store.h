@@ -4,8 +4,8 @@
 
 #include "cli/table.h"
 
-/* Execute sluice-offline. Returns an exit status if that failed, or if the user asked for
- * help. */
+/* Execute sluice-offline. Returns only on failure or after printing the help: an exit
+ * status. */
 int cli_store(const struct cli_command *command, int argc, char **argv);
 
 #endif /* SL_CLI_STORE_H */

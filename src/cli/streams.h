@@ -4,9 +4,9 @@
 
 #include <stdbool.h>
 
-/* Fill those of the three that are closed with a close-on-exec placeholder. Otherwise the
- * next file that this process opens would get the number of a standard stream. Returns
- * false if the system rejects this. */
+/* Open a close-on-exec placeholder for each standard stream that is closed. Otherwise
+ * the next file that this process opens would get the number of a standard stream.
+ * Returns false on failure. */
 bool cli_streams_open(void);
 
 #endif /* SL_CLI_STREAMS_H */

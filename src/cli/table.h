@@ -1,9 +1,9 @@
-/* table.h - every command of the command line and every option.
+/* table.h - the table of all commands and options of the command line.
  *
- * The parser, --help, the option lists of the man pages and the completions of bash
- * and zsh (pages.c, at build time) all use this table. To add an option, add a row
- * in table.c and a case where the command handles its options;
- * tests/cli/test_pages.py checks the rest. The options of `serve` are the server's
+ * The parser, --help, the option lists of the man pages and the completions of bash and
+ * zsh (pages.c, at build time) all use this table. To add an option, add a row in
+ * table.c and a case where the command handles its options; tests/cli/test_pages.py
+ * checks that everything else follows. The options of `serve` are the server's
  * settings; their rows are in settings.def. The commands of the server are in
  * commands.def. */
 #ifndef SL_CLI_TABLE_H
@@ -52,10 +52,10 @@ enum {
     CLI_OPT_PORT,
     CLI_OPT_SESSION_LOCK,
     CLI_OPT_HELP,
-    CLI_OPT_SETTINGS = 512, /* Plus the index of the setting in cli_settings. */
+    CLI_OPT_SETTINGS = 512, /* Add the index of the setting in cli_settings. */
 };
 
-/* What an argument is, for completion. */
+/* The kind of an argument, for completion. */
 enum cli_arg_kind {
     CLI_ARG_NONE,
     CLI_ARG_TEXT,    /* Free text. */
@@ -70,12 +70,12 @@ enum cli_arg_kind {
 
 struct cli_option {
     int id;
-    const char *letters; /* Synonyms; "" for none. */
-    const char *names;   /* Long names, separated by blanks; --help prints the first. */
-    const char *arg;     /* The name of its value; NULL: it has none. */
+    const char *letters; /* Short names; "" for none. */
+    const char *names;   /* Long names, separated by spaces; --help prints the first. */
+    const char *arg;     /* The name of its value; NULL: no value. */
     enum cli_arg_kind arg_kind; /* The kind of its value. */
-    const char *help;           /* A short description, for --help and completion. */
-    const char *more; /* The description in the man page, in mdoc; NULL: help. */
+    const char *help;           /* Short description, for --help and completion. */
+    const char *more; /* Description for the man page, in mdoc; NULL: use help. */
 };
 
 /* A setting of the server, from settings.def. */
@@ -98,7 +98,7 @@ struct cli_server_command {
 struct cli_command {
     enum cli_id id;
     const char *name;     /* "canal ls". */
-    const char *synopsis; /* What follows the name; one form per line. */
+    const char *synopsis; /* The text after the name; one form per line. */
     const char *summary;
     const struct cli_option *options; /* Ends with id 0. */
     enum cli_arg_kind args[3];        /* The kinds of its arguments, in order. */
@@ -107,10 +107,11 @@ struct cli_command {
 /* An exit status and its meaning for some commands. */
 struct cli_exit {
     int status;
-    const char *commands; /* First words of their names, separated by blanks. */
+    const char *commands; /* The first words of their names, separated by spaces. */
     const char *when;
-    const char *errors; /* For `do`: the error codes of the server that have this
-                         * status, separated by blanks; NULL: none. */
+    /* For `do`: the server's error codes that lead to this status, separated by spaces;
+     * NULL: none. */
+    const char *errors;
 };
 
 /* An environment variable and its meaning. */
@@ -124,18 +125,18 @@ extern const struct cli_setting cli_settings[];               /* Ends with name 
 extern const struct cli_server_command cli_server_commands[]; /* Ends with name NULL. */
 extern const struct cli_exit cli_exits[]; /* By status; ends with when NULL. */
 extern const struct cli_variable
-    cli_reads[]; /* Those that sluice reads; ends with NULL. */
+    cli_reads[]; /* The variables that sluice reads; ends with NULL. */
 extern const struct cli_variable
-    cli_given[]; /* Those that a command under a lock gets. */
+    cli_given[]; /* The variables that `sluice run` sets for its command. */
 
-/* Whether a command, such as "canal ls", can exit with this status. */
+/* Return whether a command, such as "canal ls", can exit with this status. */
 bool cli_exit_is_of(const struct cli_exit *e, const char *command);
 
-/* Whether a list of words separated by blanks contains the n bytes at `word`. NULL is an
- * empty list. */
+/* Return whether a list of words, separated by spaces, contains the n bytes at `word`.
+ * NULL is an empty list. */
 bool cli_list_has(const char *list, const char *word, size_t n);
 
-/* The setting that belongs to an option, or NULL. */
+/* Return the setting that belongs to an option, or NULL. */
 const struct cli_setting *cli_setting_of(const struct cli_option *option);
 
 #endif /* SL_CLI_TABLE_H */

@@ -12,7 +12,8 @@
 
 #include "cli/text.h"
 
-/* Whether an open file of a process has a lock of its own on a byte:
+/* Return whether an open file of a process holds a lock on a byte. Such a lock is a
+ * line of /proc/PID/fdinfo/FD:
  *     lock:   1: OFDLCK  ADVISORY  WRITE -1 00:19:1234 7 7 */
 static bool locks_byte(const char *pid, const char *fd, uint32_t byte)
 {

@@ -4,7 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* The length of the UTF-8 character at s, or 0 if it is invalid. */
+/* Return the length of the UTF-8 character at s, or 0 if it is invalid. */
 static size_t utf8_length(const unsigned char *s)
 {
     uint32_t c, least;
@@ -22,8 +22,8 @@ static size_t utf8_length(const unsigned char *s)
     return c >= least && c <= 0x10ffff && !surrogate ? n : 0;
 }
 
-/* Whether a character can be printed as it is. Control characters (ASCII and U+0080
- * to U+009F) and characters that change the writing direction cannot. */
+/* Return whether a character is safe to print as it is. Control characters (ASCII and
+ * U+0080 to U+009F) and characters that change the writing direction are not safe. */
 static bool harmless(const unsigned char *s, size_t n)
 {
     if (n == 0) return false;
@@ -59,7 +59,7 @@ const char *cli_safe_text(const char *name, char *out, size_t size)
 }
 
 /* Print one character, or the escape of its first byte. Returns the number of bytes
- * used. */
+ * that it has consumed. */
 static size_t put_safe(FILE *out, const unsigned char *s)
 {
     size_t n = utf8_length(s);
