@@ -157,7 +157,8 @@ struct sl_canal_pair sl_canal_counter_read_again(const struct sl_canal_counter *
                                                  struct sl_canal_pair seen,
                                                  unsigned tries);
 
-/* Whether the word's tag names a record; false in a damaged segment. */
+/* Return whether the word's tag names a record. It does not only in a damaged
+ * segment. */
 static inline bool sl_canal_counter_is_sound(const struct sl_canal_counter *c)
 {
     return sl_canal_word_tag(sl_canal_word_load(c->word)) <= c->record_count;

@@ -75,7 +75,7 @@ bool sl_canal_keys_is_current(const struct sl_canal_segment *seg,
 bool sl_canal_keys_copy_name(const struct sl_canal_segment *seg, uint32_t key,
                              char out[SLUICE_KEY_BYTES_MAX + 1]);
 
-/* Whether any slot uses the key. */
+/* Return whether any slot uses the key. */
 bool sl_canal_keys_in_use(const struct sl_canal_segment *seg, uint32_t key);
 
 #endif /* SL_CANAL_KEYS_H */

@@ -134,7 +134,7 @@ static void take_guards_away(void)
 
 static void enlist(pthread_mutex_t *m)
 {
-    assert(mine.count < mine.size); /* From reserve(). */
+    assert(mine.count < mine.size); /* reserve() made space. */
     if (mine.count == 0) put_guards();
     struct robust_list *first = node_of(&mine.first), *node = node_of(m);
     struct robust_list *after = node_of(mine.count > 0 ? mine.held[mine.count - 1]

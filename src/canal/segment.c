@@ -471,7 +471,7 @@ static int make_own(int *fd, const char *path, const struct open_args *w,
     int status = choose_candidate(path, w, &h, again, &other);
     if (status == SLUICE_OK && !*again && other < 0) status = make(*fd, w, seg);
     else {
-        unlink(path); /* It is unfinished and locked, so no process uses it. */
+        unlink(path); /* The file is unfinished and locked, so no process uses it. */
         if (other < 0) return status == SLUICE_OK ? SLUICE_EBUSY : status;
         close(*fd);
         *fd = other;

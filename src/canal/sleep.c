@@ -55,7 +55,7 @@ void sl_canal_sleep(struct sl_canal_shm_key *key, uint32_t prepared,
     if (ns > (int64_t)SL_CANAL_SLEEP_MS_MAX * NS_PER_MS)
         ns = (int64_t)SL_CANAL_SLEEP_MS_MAX * NS_PER_MS;
     struct timespec t = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
-    /* Not FUTEX_PRIVATE: the word is in shared memory. Whatever the call returns,
-     * the caller tries to acquire again. */
+    /* Do not use FUTEX_PRIVATE, because the word is in shared memory. The result does
+     * not matter: the caller tries to acquire again in any case. */
     syscall(SYS_futex, &key->wake, FUTEX_WAIT, prepared, &t, NULL, 0);
 }

@@ -27,7 +27,7 @@ struct sluice_canal {
     struct sluice_canal *next;
 };
 
-/* A resolved key. */
+/* A handle for a key. */
 struct sluice_key {
     struct sl_canal_counter counter;
     struct sl_canal_shm_key *key;
@@ -68,7 +68,8 @@ struct sl_canal_attachment {
  * handle. */
 extern __thread uint64_t sl_canal_thread_serial;
 
-/* The number of forks between the first process and this one. */
+/* How many fork() calls separate this process from the first one. Identifies a process
+ * among its ancestors. */
 extern uint32_t sl_canal_thread_fork_era;
 
 /* Register an open canal; unregister it when the calling thread closes it. The memory

@@ -24,7 +24,7 @@ static const int passed_on[] = {SIGINT,  SIGTERM,  SIGHUP,  SIGQUIT, SIGUSR1,
 /* The command that runs under the lock. */
 struct child {
     const struct cli_job *job;
-    pid_t pid; /* Also the id of its process group. */
+    pid_t pid; /* This is also the id of its process group. */
     struct cli_terminal terminal;
     sigset_t heeded; /* Signals that the wrapper waits for. */
     sigset_t typed; /* Signals that arrived while our process group had the terminal. */

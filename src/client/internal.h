@@ -69,7 +69,8 @@ struct sl_client_session {
     pthread_cond_t answered;
 };
 
-/* The number of forks between the first process and this one. */
+/* How many fork() calls separate this process from the first one. Identifies a process
+ * among its ancestors. */
 extern uint32_t sl_client_fork_era;
 
 /* Install the handlers for thread exit and fork. Returns SLUICE_OK or SLUICE_ENOMEM. */

@@ -18,8 +18,7 @@ static uint64_t read_clock(clockid_t id, uint64_t per_second)
 
 void sl_client_read_clock(struct sluice *s)
 {
-    /* CLOCK_BOOTTIME continues while the machine is suspended, and nobody can set
-     * it. */
+    /* CLOCK_BOOTTIME continues while the machine is suspended, and cannot be set. */
     s->now = (struct sl_now){.ms = (sl_ms)read_clock(CLOCK_BOOTTIME, 1000),
                              .wall_us = read_clock(CLOCK_REALTIME, 1000000)};
 }

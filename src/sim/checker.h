@@ -36,7 +36,7 @@ struct sim_key_record {
     struct sim_grant_record *grants; /* In the order of the answers. */
     uint32_t count, size;
     bool forced; /* A client was granted the key by force, while another held it. */
-    sl_fence highest; /* Of all grants. */
+    sl_fence highest; /* The highest fence of all grants. */
     /* The highest fence of an overlapping grant. Holders with lower fences may overlap
      * that grant. */
     sl_fence overlapped_below;

@@ -29,7 +29,7 @@ struct sim_setup {
     uint64_t seed;
     uint64_t events;
     uint32_t faults;
-    bool faults_given; /* False: drawn from the seed. */
+    bool faults_given; /* False: draw `faults` from the seed. */
     uint32_t clients;  /* 0: drawn from the seed. */
     uint64_t until;    /* Stop after this many events; 0: no limit. */
     bool trace;
@@ -285,7 +285,7 @@ void sim_operator_act(struct sim_world *w, uint32_t operator);
 void sim_heal_begin(struct sim_world *w);
 void sim_heal_step(struct sim_world *w); /* Call this after each event. */
 void sim_heal_enter(struct sim_world *w, enum sim_heal_phase phase);
-sl_ms sim_heal_passed_ms(const struct sim_world *w); /* Since this phase began. */
+sl_ms sim_heal_passed_ms(const struct sim_world *w); /* Time since this phase began. */
 /* Return the time within which every key must be granted again. */
 sl_ms sim_heal_bound_ms(const struct sim_world *w);
 void sim_heal_begin_client(struct sim_world *w, uint32_t c, enum sim_role role);

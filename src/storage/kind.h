@@ -20,7 +20,8 @@ struct sl_storage_kind {
     void (*check)(struct sl_storage *s);
 };
 
-/* Every implementation has a struct whose first field is this one. */
+/* The base of every implementation, which embeds it as the first field of its own
+ * struct. */
 struct sl_storage {
     const struct sl_storage_kind *kind;
 };

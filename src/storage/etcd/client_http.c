@@ -33,8 +33,9 @@ sl_ms sl_etcd_now(void)
 
 void sl_etcd_http_arm(struct sl_etcd_client *c, sl_ms due_ms)
 {
-    if (due_ms >= c->armed_ms) return; /* It fires earlier, then it is armed again. */
-    if (due_ms < 1) due_ms = 1;        /* 0 would disarm the timer. */
+    /* The timer fires earlier and is then armed again. */
+    if (due_ms >= c->armed_ms) return;
+    if (due_ms < 1) due_ms = 1; /* 0 would disarm the timer. */
     struct itimerspec t = {
         .it_value = {.tv_sec = due_ms / 1000, .tv_nsec = due_ms % 1000 * 1000000}};
     timerfd_settime(c->timer, TFD_TIMER_ABSTIME, &t, NULL);

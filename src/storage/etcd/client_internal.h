@@ -29,7 +29,8 @@
 #define SL_ETCD_WHOLE_TIMES \
     8 /* A slow answer must be complete within this many times answer_ms. */
 #define SL_ETCD_ANSWER_BYTES_MAX ((size_t)64 << 20)
-#define SL_ETCD_OBJECT_BYTES_MAX ((size_t)16 << 20) /* Of one object in a watch. */
+#define SL_ETCD_OBJECT_BYTES_MAX \
+    ((size_t)16 << 20)             /* Limit of one object in a watch. */
 #define SL_ETCD_WATCH_PAUSE_MS 200 /* From the end of a watch to the next one. */
 #define SL_ETCD_MESSAGE_BYTES 300
 
@@ -77,7 +78,7 @@ struct sl_etcd_slot {
     bool was_sent;    /* At least a part of one attempt was sent. */
     bool asked_again; /* Sent again after etcd rejected the token. */
 
-    /* This attempt. */
+    /* The current attempt. */
     bool issued, heard, too_big, no_memory;
     sl_ms begun_ms, heard_ms;
     char *answer;
@@ -120,7 +121,7 @@ struct sl_etcd_client {
     sl_ms answer_ms;
     char *ca, *cert, *key; /* NULL: none. */
 
-    char *auth_body; /* NULL: there is no user. */
+    char *auth_body; /* NULL: no user is set. */
     char *token;     /* NULL: no token, or not yet. */
     uint64_t token_number;
     bool no_auth; /* Authentication is disabled in etcd. */

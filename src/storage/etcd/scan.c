@@ -10,7 +10,7 @@
 #define PAGE_ROWS_MAX 4096
 /* Approximate limit, because parsing a page blocks the event loop for a few ms. */
 #define PAGE_BYTES 262144
-#define RESTARTS_MAX 5 /* After the revision of a scan was compacted. */
+#define RESTARTS_MAX 5 /* Restarts of a scan whose revision was compacted. */
 
 static void clear_scan(struct sl_etcd_scanning *s)
 {

@@ -305,7 +305,7 @@ int sl_store_finish(struct sl_store *s, const char *directory, char *why,
                     size_t why_bytes)
 {
     char from[PATH_MAX], to[PATH_MAX];
-    /* It fits, since the file was opened. */
+    /* The path fits: the file was opened with it. */
     sl_store_path(directory, NEW_FILE, from, sizeof from);
     sl_store_path(directory, SL_STORE_FILE, to, sizeof to);
     int rc = mdb_env_sync(s->env, 1);
