@@ -94,8 +94,8 @@ struct sl_forward {
     sl_ms without_since_ms;
     /* The term in the storage when the last route was lost. */
     struct sl_storage_term lost;
-    /* At least until this time, the keeper grants nobody else the locks that clients
-     * here hold without a lease. */
+    /* At least until this time, the keeper grants no other client the locks that clients here hold
+     * without a lease. */
     sl_ms certain_ms;
     sl_ms read_again_ms; /* When to read the term from the storage again. */
 

@@ -1,5 +1,5 @@
 /* conn_accept.c - accepts connections up to connections-max. Above that limit, it decides which
- * connections to close to make room for new ones. */
+ * connections to close when new ones arrive. */
 #include <stdlib.h>
 
 #include "server/net/conn_internal.h"

@@ -157,7 +157,7 @@ static void take_nonce(struct link *k, const struct sl_args *args)
     }
 }
 
-/* Send our id and proof, now that the caller has proved that it knows the secret. */
+/* Send our id and proof. The proof of the caller was correct. */
 static void welcome(struct link *k, uint64_t to)
 {
     struct sl_resp_writer *w;
