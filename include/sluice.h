@@ -25,9 +25,8 @@
  *
  * A thread holds its units until it releases them or exits, or until its process exits,
  * executes another program or is killed. This works at whatever instruction the process is
- * killed: no unit is lost or counted twice (docs/guarantees.md). Sluice releases the units
- * of dead threads when it needs them: a request does not fail with SLUICE_EFULL while a
- * dead thread still holds units of the key.
+ * killed: no unit is lost or counted twice (docs/guarantees.md). Before a request fails
+ * with SLUICE_EFULL, Sluice releases the units of dead threads.
  *
  * Limits of canals:
  *   - Canals are not fair: a release wakes all waiters, and any of them may be granted next.
@@ -225,9 +224,9 @@ struct sluice_capacity {
     uint32_t buckets;
 };
 
-/* Further options of a request. Zero means the default; NULL means all defaults. */
+/* Further options of a request. Zero means the default. Pass NULL to use all defaults. */
 struct sluice_want {
-    uint32_t units;          /* Default 1. The request gets all of them or none. */
+    uint32_t units;          /* Default 1. The request acquires all of them or none. */
     uint32_t continues_wait; /* 1: the request continues a wait that has just timed out.
                               * sluice_canal_next_holder() then reports the start of the
                               * first wait. */
@@ -238,7 +237,7 @@ struct sluice_want {
  * the number of units that all threads now hold, which is positive (as in canal lock's
  * {acquired, N}). This number may include units of dead threads that Sluice has not
  * released yet.
- * EFULL: the wait timed out and the units still do not fit, even though Sluice has released
+ * EFULL: the timeout has expired and the units still do not fit, even though Sluice has released
  * the units of dead threads.
  * EBUSY: the call could not look up or add the key, because another process was stopped
  * while it was changing the key table and did not continue within a second. This can happen
@@ -254,7 +253,7 @@ SLUICE_API int64_t sluice_canal_acquire(struct sluice_canal *c, const char *key,
 SLUICE_API int sluice_canal_release(struct sluice_canal *c, const char *key,
                                     uint32_t units);
 
-/* Return the number of units that threads hold of a key, or 0 if the key is not in use. The
+/* Return the number of units of a key that threads hold, or 0 if the key is not in use. The
  * number may include units of dead threads that Sluice has not released yet. The call is
  * cheap: one lookup and one load from memory. It does not use a slot. Errors: EINVAL, EBUSY,
  * EIO. */
@@ -276,7 +275,7 @@ SLUICE_API int sluice_key_resolve(struct sluice_canal *c, const char *key,
 SLUICE_API int sluice_key_free(struct sluice_key *k);
 
 /* Do the same as sluice_canal_acquire(), sluice_canal_release() and sluice_canal_count(),
- * but with a key handle. The first two can also return ETHREAD and EFORKED. */
+ * but with a key handle. They can also return ETHREAD and EFORKED. */
 SLUICE_API int64_t sluice_key_acquire(struct sluice_key *k,
                                       struct sluice_capacity capacity,
                                       const struct sluice_want *want);
@@ -444,7 +443,7 @@ struct sluice_request {
                       * units must then be 0. */
     uint32_t per; /* per and buckets are the capacity, as in struct sluice_capacity. */
     uint32_t buckets; /* Default 1 and 1: a mutex. */
-    uint32_t units;   /* Default 1. The request gets all of them or none. */
+    uint32_t units;   /* Default 1. The request acquires all of them or none. */
     int32_t priority; /* Requests of higher priority are granted first. Default 0. */
     uint32_t steal; /* 1: while the request waits, ask as many holders of lower priority
                      * to release as necessary. */
@@ -474,14 +473,14 @@ struct sluice_grant {
     uint64_t held; /* Units that all holders now hold, including this grant. */
     int64_t lease_ms;
     int64_t waited_ms;
-    uint32_t overlapping; /* 1: an earlier holder lost the lock because it was stolen or
-                           * because of sluice_break(), and may not have noticed this
-                           * yet. */
+    uint32_t overlapping; /* 1: the lock was stolen from an earlier holder, or
+                           * sluice_break() ended its grant, and this holder may not
+                           * have noticed yet. */
 };
 
 /* Acquire a lock. Borrows key and request, and fills *out. If request is NULL, all options
  * have their defaults. The wait is not a cancellation point.
- * EFULL: another thread holds the lock, and the wait timed out. EDEADLOCK: the thread would
+ * EFULL: other threads hold the lock, and the timeout has expired. EDEADLOCK: the thread would
  * wait for a lock that only this thread holds, without a lease. ETOOBIG: the request has
  * more units than the capacity, or value or note is too long. Other errors: EINVAL, EKEYS,
  * EWAITERS, ECLOSED, EFORKED, ENOMEM. */
@@ -520,7 +519,7 @@ SLUICE_API int sluice_break(struct sluice *s, const char *key, uint64_t fence,
 /* A holder or a waiter of a key. */
 struct sluice_view {
     uint64_t fence; /* The fence of a holder. */
-    int32_t tid;    /* The kernel's id of the thread that made the request. */
+    int32_t tid;    /* The kernel's thread id of the thread that made the request. */
     int32_t priority;
     uint32_t waits;  /* 0: the entry is a holder. 1: it is a waiter. */
     uint32_t shared; /* 1: a shared lock. */
@@ -538,7 +537,7 @@ struct sluice_view {
 };
 
 /* List the holders of a key, ordered by fence, and then its waiters, in the order of the
- * queue. The list shows the key at one moment. Store the first max entries in out, and
+ * queue. All entries are from the same moment. Store the first max entries in out, and
  * return the number of all holders and waiters. Errors: EINVAL, EFORKED, ECLOSED. */
 SLUICE_API int64_t sluice_inspect(struct sluice *s, const char *key,
                                   struct sluice_view *out, size_t max);
