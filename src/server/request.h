@@ -202,7 +202,7 @@ uint64_t sl_request_ticket(struct request *r);
 /* End a request whose reply the caller has written to the output of the connection. */
 void sl_request_end(struct request *r);
 
-/* Run a kept request again from its arguments: it need not wait any more, or another arbiter is
+/* Run a kept request again from its arguments: it no longer has to wait, or another arbiter is
  * responsible now. Frees the request. */
 void sl_request_resume(struct request *r);
 

@@ -5,7 +5,7 @@
 #include "server/arbiter/majority_internal.h"
 #include "server/observe/inspection.h"
 
-/* The cost of a scan, which visits many keys that are not held any more. */
+/* The cost of a scan, which visits many keys that are no longer held. */
 #define STEPS_A_SCAN 1024u
 
 /* A summary of the votes of all nodes about one key. */

@@ -55,8 +55,8 @@ void sl_state_begin_term(struct server *s, sl_fence fence_limit, sl_ms longest_m
  * Do not call this for a write of an earlier term. */
 void sl_state_written(struct server *s, bool ok);
 
-/* Call this when this node is not the keeper any more. The table loses its authority, and
- * requests that wait for a write run again in the next loop iteration. */
+/* Call this when this node is no longer the keeper. The table loses its authority, and requests
+ * that wait for a write run again in the next loop iteration. */
 void sl_state_end_term(struct server *s);
 
 /* Write the grants that have leases. Call this when the loop has ended. Returns 0, or -1 after

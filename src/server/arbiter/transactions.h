@@ -46,7 +46,7 @@ bool sl_transactions_submit_op(struct server *s, struct sl_storage_op *op);
 /* Return why the storage does not answer; "": it answers, or is closed. */
 const char *sl_transactions_trouble(const struct server *s);
 
-/* Begin this term as the keeper; or end it, because this node is not the keeper any more. */
+/* Begin this term as the keeper; or end it, because this node is no longer the keeper. */
 void sl_transactions_lead(struct server *s, uint64_t term);
 void sl_transactions_depose(struct server *s, uint64_t term);
 

@@ -221,15 +221,15 @@ void sl_forward_step_down(struct server *s);
 void sl_proxy_init(struct server *s);
 void sl_proxy_received(struct server *s, sl_node_id from, const struct sl_args *args);
 
-/* Close the proxies of a node (0: of all nodes), because the link has ended or this node is not the
- * keeper any more. */
+/* Close the proxies of a node (0: of all nodes), because the link has ended or this node is no
+ * longer the keeper. */
 void sl_proxy_close_all(struct server *s, sl_node_id node);
 
 /* Whether all linked nodes have reported their ledgers. */
 bool sl_proxy_all_ready(const struct server *s);
 
-/* As keeper, add a reported grant to the table. `n` is the session of its holder; NULL: the holder
- * has left. Returns false if the grant cannot be held any more. */
+/* As keeper, add a reported grant to the table. `n` is the session of its holder; NULL: the
+ * holder has left. Returns false if the grant can no longer be held. */
 bool sl_forward_reclaim(struct server *s, struct session *n,
                         const struct sl_grant_view *v, struct sl_bytes key);
 
@@ -244,7 +244,7 @@ void sl_witness_note(struct server *s, struct sl_bytes key, sl_fence fence);
 void sl_forward_held(struct conn *c, struct sl_bytes key, sl_fence fence, bool fresh);
 void sl_forward_gone(struct server *s, sl_fence fence, bool at_once);
 
-/* Send the reports that are due; or drop them, because this node is not the keeper any more. */
+/* Send the reports that are due; or drop them, because this node is no longer the keeper. */
 void sl_witness_send(struct server *s);
 void sl_witness_forget(struct server *s);
 

@@ -119,7 +119,7 @@ static void send_event(struct server *s, struct sl_bytes channel, struct sl_byte
     }
 }
 
-/* Update the event callback, because a node now has subscribers or has none any more. */
+/* Update the event callback, because the set of nodes with subscribers has changed. */
 static void note_listening(struct server *s)
 {
     bool any = false;

@@ -16,7 +16,7 @@ enum sl_event_type {
     SL_EVENT_BROKEN,
     /* A client with a higher priority waits: the holder should release. */
     SL_EVENT_ASKED,
-    SL_EVENT_WITHDRAWN, /* That client does not wait any more. */
+    SL_EVENT_WITHDRAWN, /* That client no longer waits. */
     /* A thief has the lock; overlapping: the holder may still use it. */
     SL_EVENT_STOLEN,
     SL_EVENT_WAITS, /* Pushed to the thief: the holder that it waits for. */
