@@ -77,6 +77,11 @@ static int take_url(const char *url, struct cli_address *out)
     int status = at != NULL ? take_login(url, (size_t)(at - url), out) : 0;
     if (status != 0) return status;
     if (at != NULL) n -= (size_t)(at + 1 - url), url = at + 1;
+    /* An IPv6 address without brackets: its last group could be a port. */
+    const char *colon = memchr(url, ':', n);
+    if (url[0] != '[' && colon != NULL &&
+        memchr(colon + 1, ':', n - (size_t)(colon + 1 - url)))
+        return cli_usage_error("write an IPv6 address in brackets: redis://[::1]:PORT");
     snprintf(out->text, sizeof out->text, "%s%.*s",
              n == 0 || url[0] == ':' ? "127.0.0.1" : "", (int)n, url);
     return 0;

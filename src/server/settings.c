@@ -545,6 +545,11 @@ static int read_first_line(char **text, const char *path, const char *what,
                      "%s-file: the first line of %s is empty; it must contain the %s",
                      what, path, what);
     }
+    if (strlen(line) != (size_t)n) {
+        free(line);
+        return wrong(p, "%s-file: the first line of %s contains a zero byte", what,
+                     path);
+    }
     free(*text);
     *text = line;
     return 0;

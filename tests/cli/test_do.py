@@ -222,14 +222,19 @@ def the_script_of_the_man_page_stops_its_job_before_the_lease_expires(t):
     script = script_of_the_man_page(t)
     text = t.read("script")
     lease = int(text.split("LEASE ")[1].split("s)")[0])
-    kill, stop = (int(text.split("timeout -k ")[1].split()[i]) for i in (0, 1))
+    kill, stop = int(text.split("timeout -k ")[1].split()[0]), int(text.split("%.*} + ")[1].split(")")[0])
     check_that(stop + kill < lease, "SIGKILL arrives before the lease expires")
-    t.write("script", text.replace("timeout -k 5 50", "timeout -k 1 0.2"))
+    check_that(text.index("end=") < text.index("ACQUIRE"), "the time counts from before the request")
+    late = text.replace("+ %d))" % stop, "- 1))")
+    t.write("script", text.replace('timeout -k 5 "$left"', "timeout -k 1 0.2"))
     t.script("bin/make-report", '#!/bin/sh\ntrap "" TERM\nsleep 600 &\nwhile :; do wait; done\n')
     s, do = serve(t)
     p = run_script(t, s, script)
     check_that(p.status in (124, 137), "timeout stopped it: %d" % p.status)
     check(s.holders("report"), 0, "the lock is released")
+    t.write("script", late)
+    check(run_script(t, s, script).status, 75, "the reply was too late to run the job")
+    check(s.holders("report"), 0, "the lock is released, too")
 
 
 # --- How it ends --------------------------------------------------------------
@@ -375,6 +380,7 @@ def takes_redis_urls(t):
     check(do("--password-file", path, "PING", env=env).out, "PONG\n", "the file precedes the URL")
     for url, message in (("rediss://a:1", "TLS is not supported"), ("redis://a/1", "database 0"),
                          ("redis://ann:secret@a", "no user names"), ("redis://a:x", "invalid address"),
+                         ("redis://::1:7", "in brackets"),
                          ("redis://:secret%zz@a", "special characters"),
                          ("redis://:secret%0@a", "special characters")):
         p = t.sluice("do", "--server", url, "PING")

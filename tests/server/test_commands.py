@@ -1194,7 +1194,7 @@ def data_commands_of_Redis_name_ACQUIRE(t):
     for command in ("SET k v", "get k", "EVAL return 0", "EVALSHA x 0", "DEL k", "SETNX k v", "INCR k",
                     "EXPIRE k 5", "HSET k f v"):
         says(c, command, 'unknown command "%s": Sluice is a lock service, not a data store; use ACQUIRE '
-             "key LEASE ms to take a lock, and RELEASE key fence to release it" % command.split()[0])
+             "key LEASE time to take a lock, and RELEASE key fence to release it" % command.split()[0])
 
 
 @test
@@ -1219,6 +1219,8 @@ def a_misspelled_option_gets_a_suggestion(t):
         says(c, command, 'unknown %s "%s" for %s; did you mean %s?' % (kind, word, command.split()[0], meant))
     check_error(c("ACQUIRE", "k", "FROBNICATE"), "ERR",
                 'unknown option "FROBNICATE" for ACQUIRE; usage: ACQUIRE key [SHARED')
+    check_error(c("LOCKS", "WAITED", "TX"), "ERR",
+                'option "TX" cannot follow the options before it; usage: LOCKS [TX')
     check(c("PING"), "PONG")
 
 

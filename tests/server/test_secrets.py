@@ -210,6 +210,16 @@ def a_secret_that_the_service_was_not_given_is_an_error(t):
 
 
 @test
+def a_zero_byte_in_a_secret_file_is_an_error(t):
+    """The rest of the line would be ignored."""
+    path = t.path("password")
+    with open(path, "wb") as f:
+        f.write(b"abc\0def1234\n")
+    p = t.run(tap.program, "--port", "auto", "--password-file", path)
+    check([p.status, "contains a zero byte" in p.err, "abc" in p.err], [2, True, False], p.err)
+
+
+@test
 def the_directory_is_locked_before_anybody_can_connect(t):
     """Neither the port nor the directory is free. The server reports the one that it needs first."""
     path = directory(t)

@@ -438,7 +438,7 @@ def TX_LOCK_says_what_is_wrong_with_WAIT(t):
     for words in (("t", "WAIT", "-1"), ("t", "k", "WAIT", "x"), ("t", "WAIT", ""), ("t", "k", "WAIT", "1e3")):
         check_error(c("TX.LOCK", "READ", *words), "ERR", "WAIT must be a duration from 0 to")
     check_error(c("TX.LOCK", "READ", "t", "k", "LATER", "1"), "ERR", 'unknown option "LATER" for TX.LOCK')
-    check_error(c("TX.LOCK", "READ", "t", "k", "1"), "ERR", "only WAIT ms can follow the table and the key; usage:")
+    check_error(c("TX.LOCK", "READ", "t", "k", "1"), "ERR", "only WAIT time can follow the table and the key; usage:")
     begin(c)
     ok(c, "TX.LOCK", "READ", "t", "WAIT")
     check(explain(s, "t", "WAIT")["holders_count"], 1, "a key of that name")

@@ -40,7 +40,7 @@ static const char *unsupported(const struct sl_want *w)
     if (w->units != 1 || (uint64_t)w->per * w->buckets != 1)
         return "PER, BUCKETS and UNITS need a single server or a cluster on etcd";
     if (w->lease_ms == 0)
-        return "ACQUIRE needs LEASE in a cluster without etcd; add LEASE ms, and "
+        return "ACQUIRE needs LEASE in a cluster without etcd; add LEASE time, and "
                "EXTEND it in time";
     return NULL;
 }

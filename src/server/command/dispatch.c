@@ -139,7 +139,8 @@ static void say_unknown_command(struct call *call)
             call, "ERR",
             "unknown command \"%.*s%s\": Sluice is a lock service, not a data store; "
             "use "
-            "ACQUIRE key LEASE ms to take a lock, and RELEASE key fence to release it",
+            "ACQUIRE key LEASE time to take a lock, and RELEASE key fence to release "
+            "it",
             SL_SHOWN(name));
     else if (suggestion != NULL)
         sl_say_format(call, "ERR", "unknown command \"%.*s%s\"; did you mean %s?",
@@ -329,7 +330,12 @@ void sl_say_unknown(struct call *call, const char *kind, struct sl_bytes word,
                     const char *const *names, size_t n)
 {
     const char *suggestion = sl_suggest(word, names, n);
-    if (suggestion != NULL)
+    /* An option of this command, but not at this place. */
+    if (suggestion != NULL && sl_word_is(word, suggestion))
+        sl_say_format(call, "ERR",
+                      "%s \"%s\" cannot follow the options before it; usage: %s", kind,
+                      suggestion, call->command->syntax);
+    else if (suggestion != NULL)
         sl_say_format(call, "ERR", "unknown %s \"%.*s%s\" for %s; did you mean %s?",
                       kind, SL_SHOWN(word), call->command->name, suggestion);
     else

@@ -85,7 +85,7 @@ void sl_do_tx_begin(struct call *call)
     submit(call, a);
 }
 
-/* Parse WAIT ms, which may be the last two arguments. Adds one millisecond, because the clock is
+/* Parse WAIT time, which may be the last two arguments. Adds one millisecond, because the clock is
  * rounded down and a timeout must not expire early. */
 static bool read_wait(struct call *call, struct sl_tx_request *a)
 {
@@ -94,7 +94,7 @@ static bool read_wait(struct call *call, struct sl_tx_request *a)
     struct sl_bytes name = call->at[call->n - 2];
     if (!sl_word_is(name, "WAIT")) {
         if (call->n == 6) sl_say_unknown(call, "option", name, SL_NAMES("WAIT"));
-        else sl_say_usage(call, "only WAIT ms can follow the table and the key");
+        else sl_say_usage(call, "only WAIT time can follow the table and the key");
         return false;
     }
     if (!sl_duration_at(call, call->n - 1, "WAIT", &ms)) return false;
