@@ -19,7 +19,7 @@
  *
  * While the owner of a record lives, only the owner operates on the record. After the
  * owner's death, any number of reapers may operate on it at once, and each of them may
- * be killed too. README.md has the proof. */
+ * be killed too. README.md explains why this is correct. */
 #ifndef SL_CANAL_COUNTER_H
 #define SL_CANAL_COUNTER_H
 
@@ -157,7 +157,7 @@ struct sl_canal_pair sl_canal_counter_read_again(const struct sl_canal_counter *
                                                  struct sl_canal_pair seen,
                                                  unsigned tries);
 
-/* Return whether the word's tag names a record. It does not only in a damaged
+/* Return whether the word's tag names a record. Returns false only in a damaged
  * segment. */
 static inline bool sl_canal_counter_is_sound(const struct sl_canal_counter *c)
 {

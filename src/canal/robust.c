@@ -151,7 +151,7 @@ static void delist(pthread_mutex_t *m)
 {
     uint32_t i = mine.count;
     while (i > 0 && mine.held[i - 1] != m) i--;
-    if (i-- == 0) return; /* The thread does not hold it. */
+    if (i-- == 0) return; /* The thread does not hold the mutex. */
     struct robust_list *before = node_of(i + 1 < mine.count ? mine.held[i + 1]
                                                             : &mine.first);
     struct robust_list *after = node_of(i > 0 ? mine.held[i - 1] : &mine.last);

@@ -59,7 +59,7 @@ size_t sl_resp_unread(const struct sl_resp_reader *r);
 /* Return the error message for the peer. */
 const char *sl_resp_error(const struct sl_resp_reader *r);
 
-/* Return the bytes of memory that the reader uses. */
+/* Return how many bytes of memory the reader uses. */
 size_t sl_resp_reader_bytes(const struct sl_resp_reader *r);
 
 #endif /* SL_RESP_READER_H */

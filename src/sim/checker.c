@@ -260,7 +260,7 @@ void sim_checker_believe(struct sim_checker *b, uint32_t client,
         const struct sim_belief *x = &b->beliefs[c];
         if (c == client || x->key != belief->key || !sim_checker_believes(b, c, now_us))
             continue;
-        /* Allowed: the later holder was told that its grant overlaps another. */
+        /* Allowed: the later holder was notified that its grant overlaps another. */
         if (x->fence < belief->fence ? belief->overlapping : x->overlapping) continue;
         sim_checker_wrong(
             b,

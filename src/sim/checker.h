@@ -4,8 +4,8 @@
  *
  *     - Two clients hold a key at the same time. A client counts as holder from the
  *       arrival of the answer until its own deadline, its release, or the event that it
- *       lost the key. Two holders are allowed if the later one was told that its grant
- *       overlaps another.
+ *       lost the key. Two holders are allowed if the later one was notified that its
+ *       grant overlaps another.
  *     - A fence does not rise from grant to grant, or an extension changes it.
  *     - A client extends an old grant after another client was granted the key.
  *     - A node replies to a holder that it does not hold the key.

@@ -6,10 +6,12 @@
  * runs its own threads or waits for a network, so that it never blocks the caller's
  * event loop.
  *
- *     commit:  was this request committed before?   then it succeeds, and nothing is done again
- *              is the term the current one?         else ESTALE, with the current one
- *              is the transaction barred?           then EBARRED
- *              else it is applied, with its request, at the next revision
+ * For a commit, the storage checks in this order:
+ *
+ *     1. The request was committed before: report success, and write nothing again.
+ *     2. The term is not the current one: ESTALE, with the current term.
+ *     3. The transaction is barred: EBARRED.
+ *     4. Otherwise, store the writes and the request at the next revision.
  *
  * The order matters: a client that lost the connection repeats its request, perhaps to
  * the keeper of the next term, and must learn that the request was committed. A *bar*
@@ -54,7 +56,7 @@ enum sl_storage_op_type {
 
 struct sl_storage_write {
     struct sl_bytes table, key;
-    struct sl_bytes value; /* at NULL: delete the key. */
+    struct sl_bytes value; /* `at` is NULL: delete the key. */
 };
 
 struct sl_storage_row {

@@ -20,7 +20,7 @@
 
 #define EVENTS 64
 #define ANSWER_CAPACITY_MIN 1024
-#define ANSWER_CAPACITY_KEPT ((size_t)64 << 10) /* A larger buffer is freed. */
+#define ANSWER_CAPACITY_KEPT ((size_t)64 << 10) /* Free a larger buffer. */
 
 sl_ms sl_etcd_now(void)
 {

@@ -213,7 +213,7 @@ struct sl_etcd_watching {
     struct sl_etcd_task task; /* Reads the term. */
     void (*changed)(void *owner, const struct sl_storage_term *term);
     void *owner;
-    bool streaming;   /* The client's watch is on. */
+    bool streaming;   /* The client's watch is active. */
     sl_ms poll_at_ms; /* When to read the term next. */
     struct sl_etcd_key key, end;
     struct sl_storage_term term;

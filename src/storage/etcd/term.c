@@ -232,7 +232,7 @@ static void on_claim(struct sl_etcd_call *call)
 
 /* --- Renewals ------------------------------------------------------------------- */
 
-/* Build a renewal. It compares the heartbeat. Otherwise, a lost renewal that arrives
+/* Build a renewal. It compares the heartbeat: otherwise, a lost renewal that arrives
  * late would restore its older limits. */
 static void build_renewal(struct sl_etcd_text *t, struct sl_etcd *e)
 {
