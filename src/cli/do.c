@@ -174,7 +174,11 @@ static int print_reply(const struct do_command *w, const struct sluice_reply *r)
 {
     if (r->type == SLUICE_REPLY_ERROR) return tell_error(w, r);
     print(stdout, w, r);
-    return r->type == SLUICE_REPLY_NIL ? CLI_EXIT_TAKEN : 0;
+    if (r->type == SLUICE_REPLY_NIL) return CLI_EXIT_TAKEN;
+    /* A script that runs "sluice do AWAIT key FREE 10s && job" expects a free lock. */
+    static const char *const questions[] = {"AWAIT", "CHECK", NULL};
+    bool no = r->type == SLUICE_REPLY_NUMBER && r->number == 0;
+    return no && is_one_of(w, questions) ? CLI_EXIT_TAKEN : 0;
 }
 
 /* Return the number of push messages that answer the command: (size_t)-1 if they do not

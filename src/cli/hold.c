@@ -194,7 +194,7 @@ int cli_hold(const struct cli_request *w, struct cli_hold *h, bool *full)
     const char *place = w->segment != NULL ? w->segment : "default segment";
     int64_t until = w->wait_ms;
     bool noted = false;
-    char own[16] = "sluice";
+    char own[16] = "sluice", shown[CLI_SAFE_SIZE];
     if (until > 0)
         until += cli_now_ms() + 1; /* Part of the current millisecond has passed. */
     *h = (struct cli_hold){.tether = -1};
@@ -202,6 +202,11 @@ int cli_hold(const struct cli_request *w, struct cli_hold *h, bool *full)
     prctl(PR_GET_NAME, own, 0, 0, 0);
     for (;;) {
         int status = sluice_canal_open(w->segment, &options, &h->canal);
+        if (status == SLUICE_ENOENT) { /* A missing segment would have been created. */
+            cli_message("%s: the directory does not exist; create it first",
+                        cli_safe_text(place, shown, sizeof shown));
+            return CLI_EXIT_NO_INPUT;
+        }
         if (status != SLUICE_OK) return cli_status_error(place, status);
         /* The library records the thread's name with its first request. Waiters see
          * that name. We restore the old name afterwards, for ps(1). */

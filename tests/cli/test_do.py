@@ -179,6 +179,17 @@ def a_session_lock_is_released_at_exit(t):
     t.until(lambda: s.holders("db") == 0, "it is released")
 
 
+@test
+def AWAIT_and_CHECK_exit_with_1_if_the_answer_is_no(t):
+    s, do = serve(t)
+    c = s.client()
+    fence = c.acquire("k", "LEASE", "60000")
+    for args, status in ((("AWAIT", "k", "FREE", "10ms"), 1), (("await", "k", "HELD", "10ms"), 0),
+                         (("CHECK", "k", str(fence)), 0), (("CHECK", "k", "5"), 1),
+                         (("RELEASE", "other", "5"), 0)):
+        check(do(*args).status, status, " ".join(args))
+
+
 def script_of_the_man_page(t):
     """The script in EXAMPLES, and what its job writes down."""
     page = os.path.join(os.path.dirname(tap.program), "../../man/sluice-do.1")

@@ -1421,6 +1421,13 @@ def a_full_table_of_keys_exits_with_69(t):
 
 
 @test
+def a_segment_in_a_missing_directory_is_an_error(t):
+    path = t.path("missing/locks")
+    p = t.sluice("run", "--segment", path, "k", "--", "true")
+    check((p.status, p.err), (66, "sluice run: %s: the directory does not exist; create it first\n" % path))
+
+
+@test
 def an_empty_segment_name_is_rejected(t):
     usage_error(t, "--segment", "", "k", "--", "echo", "ran")
 
