@@ -801,7 +801,7 @@ def unusable_directories_are_rejected_with_a_message(t):
         good = f.read()
     for raw, part in ((good[:-20], "the end of the file"), (b"", "the end of the file"),
                       (good.replace(b"lease_longest_ms ", b"lease_longest_ms 1"), "damaged"),
-                      (b"hello, world, I am no such file\n" + good, "not a file of Sluice"),
+                      (b"hello, world, I am no such file\n" + good, "not written by Sluice"),
                       (good.replace(b"sluice node 1", b"sluice node 9"), "another version")):
         with open(path, "wb") as f:
             f.write(raw)

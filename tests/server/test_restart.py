@@ -774,7 +774,7 @@ def a_state_file_of_another_version_or_program_is_rejected(t):
     state.text = text.replace("sluice state 2", "sluice state 3")
     refused(t, "another version")
     state.raw = b"Something else, that somebody keeps there.\n"
-    refused(t, "not a file of Sluice")
+    refused(t, "not written by Sluice")
     for wrong in ("grant 1 2 3\n", "grants x\n"):
         state.text = text.replace("grants 1\n", wrong)
         refused(t, "invalid content", "remove")

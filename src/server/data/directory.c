@@ -60,7 +60,8 @@ int sl_directory_refuse(const struct sl_directory *f, const char *name,
         [SL_FOUND_UNREADABLE] = {"the file", "cannot be read", false},
         [SL_FOUND_FOREIGN] =
             {"the file",
-             "in this directory is not a file of Sluice; choose another --data", false},
+             "in this directory was not written by Sluice; choose another --data",
+             false},
         [SL_FOUND_VERSION] =
             {"the file",
              "was written by another version of Sluice; start that version. Or: ",
