@@ -27,8 +27,8 @@
 
 /* --- Fences ------------------------------------------------------------------ */
 
-/* Twenty seconds of fences, which are microseconds. So the server stores a new limit
- * every ten seconds. */
+/* A fence is a number of microseconds, so a block covers 20 seconds. The server stores a
+ * new limit when half of a block is used, that is, every ten seconds. */
 #define SL_FENCE_BLOCK 20000000u
 
 /* Returns the next limit: one block above this fence and above the clock. */

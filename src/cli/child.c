@@ -183,7 +183,9 @@ static void end_asking(struct child *c)
     go_on(c);
     if (c->asked_in_vain < 2) return;
     cli_message(
-        "the command is stopped because it needs a terminal, and none is available");
+        "the command tried to use the terminal, but the terminal is not available; "
+        "sluice run has sent it SIGTERM; redirect the command's input and output, or "
+        "run it in the foreground of a terminal");
 }
 
 static void on_stopped(struct child *c, int sig)

@@ -10,6 +10,7 @@
  *
  * This program uses only the C library, because it runs on the build machine. */
 #include <ctype.h>
+#include <errno.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -757,6 +758,7 @@ int main(int argc, char **argv)
     }
     if (ferror(in)) fail("cannot read %s", argv[1]);
     fclose(in);
-    if (fflush(stdout) != 0 || ferror(stdout)) fail("cannot write");
+    if (fflush(stdout) != 0 || ferror(stdout))
+        fail("cannot write to standard output: %s", strerror(errno));
     return 0;
 }

@@ -276,8 +276,8 @@ void sl_table_free_drains(struct sl_table *t);
 
 /* --- Stealing (table_steal.c) ----------------------------------------------- */
 
-/* Report to the next holder that a thief was granted by force. Returns false if
- * there is none. */
+/* Report STOLEN for the next victim whose lock was granted to a thief by force. Returns
+ * false if there is no such victim. */
 bool sl_table_next_stolen(const struct sl_table *t, struct sl_now now,
                           struct sl_roster *r, struct sl_effect *out);
 

@@ -50,8 +50,8 @@ void sl_node_dispatch(struct sl_node *n, struct sl_now now, sl_node_id from,
 static bool is_foreign(struct sl_node *n, sl_node_id from, const struct sl_message *m)
 {
     uint64_t ours = n->kept.force.cluster;
-    static const char text[] = "node NN belongs to another cluster, which was started "
-                               "with other peers; its messages are ignored";
+    static const char text[] = "node NN belongs to another cluster; this node ignores "
+                               "its messages; check the setting peers on both nodes";
     char line[sizeof text];
     if (ours == 0 || m->cluster == 0 || m->cluster == ours) return false;
     if (n->logged_foreign) return true;

@@ -110,8 +110,10 @@ struct sl_node_request {
 /* An acceptor's copy of a key. */
 struct sl_node_copy {
     sl_node_id node;
-    enum sl_vote_verdict verdict; /* YES: see below; SILENT; NONE: no answer. */
-    bool held;                    /* The acceptor has a lease. */
+    /* YES: the fields below are valid; SILENT: the acceptor does not vote yet; NONE: it
+     * did not answer. */
+    enum sl_vote_verdict verdict;
+    bool held;      /* The acceptor has a lease. */
     bool agreed;    /* The lease is known to be agreed, not just an attempt. */
     bool reserved;  /* A stealing request waits for the lease. */
     int32_t wanted; /* The priority of the stealing request. */
@@ -294,7 +296,7 @@ bool sl_node_waiter(struct sl_node *n, struct sl_now now, struct sl_bytes key,
 
 struct sl_node_stats {
     sl_ms silent_ms;   /* How much longer the node will not vote. */
-    sl_ms learning_ms; /* How much longer the node may lack leases. */
+    sl_ms learning_ms; /* How much longer the node may not know all leases. */
     size_t keys, leases, requests;
     sl_ms answer_ms; /* How long a proposer waits for votes. */
     sl_fence fence_last, fence_limit;
@@ -304,7 +306,7 @@ struct sl_node_stats {
 };
 void sl_node_stats(struct sl_node *n, struct sl_now now, struct sl_node_stats *out);
 
-/* Returns the memory that the node has allocated in bytes, without struct sl_node. */
+/* Returns how many bytes of memory the node has allocated, not counting struct sl_node. */
 size_t sl_node_bytes(const struct sl_node *n);
 
 /* Another node, as this node sees it. */

@@ -30,8 +30,8 @@
 #include "majority/membership.h"
 #include "majority/node.h"
 
-/* A day of fences, which are microseconds. A fence further ahead than this is not
- * plausible. */
+/* A fence is a number of microseconds, so this is a day of fences. A fence
+ * further ahead than this is not plausible. */
 #define SL_NODE_FENCE_DAY 86400000000u
 
 /* Shorten or lengthen a time, assuming that the rate of each clock is wrong by at
@@ -170,8 +170,9 @@ struct sl_node_key {
     uint32_t report_next;
     sl_fence seen_fence; /* The highest fence seen; a new attempt needs a higher one. */
     sl_fence
-        past_fence; /* The highest fence of a lease that ended and was not given up.
-                     * The acceptor does not learn leases below it, or leases up to
+        past_fence; /* The highest fence of a lease that ended here. An attempt that its
+                     * proposer gave up does not count. The acceptor does not learn
+                     * leases with a lower fence, or with a fence up to
                      * released_fence. */
     sl_fence released_fence; /* The highest fence that its holder released. */
     sl_fence
@@ -373,8 +374,8 @@ bool sl_node_knows_time(const struct sl_node *n);
 /* Returns the highest fence that a proposer uses, or accepts as seen by others. */
 sl_fence sl_node_fence_max(const struct sl_node *n, struct sl_now now);
 
-/* Whether a fence is plausible to an acceptor. The acceptor may have been away while
- * fences increased. */
+/* Whether an acceptor should accept a fence as plausible. The limit leaves a day of
+ * margin, because the acceptor may have been offline while fences increased. */
 bool sl_node_is_plausible(const struct sl_node *n, struct sl_now now, sl_fence fence);
 
 /* --- node_peers.c ----------------------------------------------------------------- */

@@ -146,7 +146,7 @@ static bool is_another(struct sl_node *n, sl_node_id id, uint64_t birth)
     return known != 0 && known != birth;
 }
 
-/* Set until when this node may lack leases. If no other node teaches it a lease,
+/* Set until when this node may not know all leases. If no other node teaches it a lease,
  * either the lease expires within the length of the longest lease, or the holder
  * extends it, and the extension teaches it. */
 static void learn_until(struct sl_node *n, sl_ms from_ms, sl_ms longest_ms)

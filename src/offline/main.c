@@ -2,6 +2,7 @@
  *
  * `sluice store ...` executes this program, as `sluice serve` executes the server. So
  * `sluice` itself does not need LMDB or other large libraries. */
+#include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -54,7 +55,7 @@ int offline_exit_status(int status)
 static int finish_output(void)
 {
     if (fflush(stdout) == 0 && !ferror(stdout)) return 0;
-    offline_say("cannot write to standard output");
+    offline_say("cannot write to standard output: %s", strerror(errno));
     return EX_OSERR;
 }
 

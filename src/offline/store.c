@@ -1,6 +1,6 @@
 /* store.c - `sluice-offline store`: checks the store of a server, dumps it as text, and
- * loads a new store from such a text. check and dump only read, so a server may use the
- * store meanwhile. */
+ * creates a new store from such a dump. check and dump only read, so a server may use
+ * the store at the same time. */
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -99,7 +99,7 @@ static int read_and_check(const char *directory, FILE *to)
             SL_STORE_FORMAT, c.term, c.revision, c.tables, c.keys, c.value_bytes,
             c.requests, c.barred);
     if (fflush(to) == 0) return 0;
-    offline_say("cannot write to standard output");
+    offline_say("cannot write to standard output: %s", strerror(errno));
     return EX_OSERR;
 }
 
@@ -169,7 +169,7 @@ int offline_store_dump(const char *directory)
     if (kept == NULL) return EX_CANTCREAT;
     int status = in_child(read_and_dump, directory, kept);
     if (!copy(kept, stdout)) {
-        offline_say("cannot write to standard output");
+        offline_say("cannot write to standard output: %s", strerror(errno));
         status = EX_OSERR;
     }
     fclose(kept);

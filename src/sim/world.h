@@ -48,7 +48,9 @@ struct sim_link {
     int64_t cut_until_us; /* Until then, no message reaches the other end. */
     /* No message arrives from the other end since then; -1: they do. */
     int64_t broken_us;
-    int64_t last_us; /* When the last message arrives, if messages arrive in order. */
+    /* When the last message sent so far will arrive; used only if messages arrive in
+     * order. */
+    int64_t last_us;
 };
 
 struct sim_machine {

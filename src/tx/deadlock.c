@@ -7,7 +7,8 @@
  * *clear*:
  *
  *     t -> a -> b -> t      the youngest of t, a, b is the victim; say a
- *     t -> c -> b           b is known to reach t: the youngest of t, c and b's path is
+ *     t -> c -> b           b is known to reach t: the victim is the youngest of t, c
+ *                           and b's path
  *     t -> d -> e           e waits for nobody: e is clear, and then d
  *
  * The search finds all victims before the first of them restarts, so the graph does
@@ -17,11 +18,12 @@
  *
  * The search follows no edge twice. Each item has a cursor into its holders and one
  * into its queue, and every transaction before a cursor is clear or a victim. All
- * waiters that want the same mode share a cursor. A waiter skips itself there, and
- * the other waiters do not miss it: a holder that wants a stronger mode comes first
- * in the queue. Only t has its own cursors, because the other waiters must find t.
+ * waiters that want the same mode share a cursor. A waiter that is itself a holder
+ * skips itself at the cursor. The other waiters still find it, because a holder that
+ * wants a stronger mode is at the head of the queue. Only t has its own cursors,
+ * because the other waiters must find t.
  *
- * The search does not walk a path again that is known to reach t. If a transaction
+ * The search does not repeat a path that is known to reach t. If a transaction
  * ahead on such a path becomes a victim, the transactions for which it was the
  * youngest ahead have no known path any more. The search visits them again and
  * continues at their cursors. Other transactions may have a path through the victim

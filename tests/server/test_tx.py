@@ -827,7 +827,7 @@ def a_stop_does_not_wait_for_a_disk_that_fails(t):
         check(b("TX.GET", "t", "other"), b"v")
     check_that(a.quiet(), "it is not answered yet")
     s.signal(signal.SIGTERM)
-    check_error(a.reply(), "CLOSED", "TX.OUTCOME id returns it")
+    check_error(a.reply(), "CLOSED", "ask for the outcome with TX.OUTCOME id")
     check(s.status, 0)
     shims.store_end(0)
     s, b = start(t).with_clients(1)

@@ -92,7 +92,7 @@ def a_file_that_is_not_a_dump_is_rejected_and_leaves_nothing(t):
              (TEXT.replace('"r1"', '""'), "line 9"),
              (TEXT.replace("barred 3 7", "barred 2 7"), "barred: a record has the wrong term 2"),
              (TEXT.replace("revision 9", "revision 8"), "revision 9"),
-             (TEXT.replace("r1\" 1 1000", "r1\" 1 3000"), "time goes back"),
+             (TEXT.replace("r1\" 1 1000", "r1\" 1 3000"), "an earlier time than"),
              (TEXT.replace("r1\" 1 ", "r1\" 5 "), "line 10"),
              (TEXT.replace('"tt" "k" 4', '"t" "k" 4'), "twice"),
              (TEXT.replace("term 3", "term 3 "), "line 2")]

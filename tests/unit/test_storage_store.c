@@ -353,7 +353,7 @@ UNIT_TEST(a_check_finds_each_broken_invariant)
                  {old_bar, "the wrong term 77"},
                  {lost_request, "has no request"},
                  {lost_order, "missing in the table order"},
-                 {time_back, "time goes back"},
+                 {time_back, "an earlier time than"},
                  {more_meta, "4 numbers found"},
                  {strange_name, "has no name"},
                  {strange_record, "invalid revision 0"}};

@@ -44,8 +44,9 @@ const char *sl_local_why_not(const struct server *s, int status)
                  ? "the keeper has just taken over and waits %" PRId64
                    " ms for earlier leases to be reclaimed or to expire; retry then, "
                    "or use WAIT"
-                 : "the server recovers from a crash: the longest lease that it "
-                   "granted before expires in %" PRId64 " ms; retry then, or use WAIT",
+                 : "the server is recovering from a crash; the longest lease granted "
+                   "before the crash expires in %" PRId64
+                   " ms; retry then, or use WAIT",
              table.recovering_until_ms - s->now.ms);
     return text;
 }

@@ -37,11 +37,11 @@ static void written(struct server *s)
         if (m->writes == 1) sl_directory_mark(&m->directory, SL_DIRECTORY_OF_NODE);
     } else {
         m->errors++;
-        sl_log_often(&kind, s->now.ms, SL_LOG_ERROR,
-                     "cannot write the node file, so this node does not vote where a "
-                     "vote must be on disk; it retries every second",
-                     "directory", m->directory.path, "error", strerror(m->result),
-                     NULL);
+        sl_log_often(
+            &kind, s->now.ms, SL_LOG_ERROR,
+            "cannot write the node file; until this succeeds, this node casts no "
+            "vote that must be stored on disk; it retries every second",
+            "directory", m->directory.path, "error", strerror(m->result), NULL);
     }
     m->failed = m->result;
     sl_node_written(m->node, s->now, m->result == 0);

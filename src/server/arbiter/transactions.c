@@ -210,7 +210,8 @@ static const char *etcd_text(const struct server *s, enum sl_tx_verb verb, int s
                "work";
     if (status == SLUICE_ECLOSED)
         return "the server is shutting down and etcd does not answer, so the outcome "
-               "is unknown; if TX.BEGIN had a REQUEST id, TX.OUTCOME id returns it";
+               "is unknown; if TX.BEGIN had a REQUEST id, ask for the outcome "
+               "with TX.OUTCOME id";
     snprintf(text, TEXT_BYTES, "%s%s",
              verb == SL_TX_COMMIT ? "nothing was committed: " : "",
              *trouble != '\0' ? trouble : "etcd does not answer");
@@ -224,7 +225,8 @@ static const char *store_text(enum sl_tx_verb verb, int status)
                "written, but reads still work";
     if (status == SLUICE_ECLOSED)
         return "the disk failed while the server was shutting down, so the outcome is "
-               "unknown; if TX.BEGIN had a REQUEST id, check it with TX.OUTCOME id";
+               "unknown; if TX.BEGIN had a REQUEST id, ask for the outcome with "
+               "TX.OUTCOME id";
     return verb == SL_TX_COMMIT ? "nothing was committed, because the store cannot be "
                                   "written; see the server's log"
                                 : "the store cannot be read; see the server's log";

@@ -132,8 +132,8 @@ static void settle_commit(struct request *r)
     if (k == NULL) {
         sl_forward_answer_problem(
             r, sluice_status_word(SLUICE_ECLOSED),
-            "the keeper failed during the commit, and the outcome is unknown; with "
-            "TX.BEGIN REQUEST id, TX.OUTCOME id returns it");
+            "the keeper failed during the commit, and the outcome is unknown; to "
+            "be able to ask for it with TX.OUTCOME id, use TX.BEGIN REQUEST id");
         return;
     }
     k->sent = k->had_record = false;

@@ -285,7 +285,9 @@ static void on_renewal_answer(struct sl_etcd *e, const json_t *txn)
     else if (term->term != op->term || op->term == 0) end_renewal(e, SLUICE_ESTALE);
     else if (e->renewal.repeats++ < RENEW_REPEATS_MAX) {
         memset(&op->result, 0, sizeof op->result);
-        send_renewal(e); /* An earlier lost renewal succeeded: compare its heartbeat. */
+        /* An earlier renewal succeeded, but its reply was lost. Send this renewal again,
+         * and compare with the heartbeat that the earlier one wrote. */
+        send_renewal(e);
     } else end_renewal(e, SLUICE_EIO);
 }
 

@@ -72,7 +72,9 @@ static int check_order(struct check *c, const MDB_val *k, const MDB_val *v)
     if (revision == 0 || revision > c->counts->revision)
         return broken(c, "order: wrong request at revision %" PRIu64, revision);
     if (r.time_ms < c->time_ms)
-        return broken(c, "order: time goes back at revision %" PRIu64, revision);
+        return broken(
+            c, "order: revision %" PRIu64 " has an earlier time than the one before it",
+            revision);
     c->time_ms = r.time_ms;
     return 0;
 }
