@@ -92,7 +92,7 @@ extern "C" {
     X(ERECORDS,   -15, "NORECORDS", "the record table is full: the threads of this segment use too many keys") \
     X(ETHREAD,    -16, "THREAD",    "the handle belongs to another thread; only the thread that acquired units can release them") \
     X(EFORKED,    -17, "FORKED",    "the handle was created before fork(); the child must create its own") \
-    X(EBUSY,      -18, "BUSY",      "another process was stopped while it was changing the key table or creating the segment; try again, or find the stopped process") \
+    X(EBUSY,      -18, "BUSY",      "a suspended process (SIGSTOP) is changing the key table or creating the segment; try again, or resume or kill that process") \
     X(ENOCAS,     -19, "NOCAS",     "this processor has no 16-byte compare-and-swap")          \
     X(EIO,        -20, "IO",        "the operating system reported an error in errno") \
     X(ENOENT,     -21, "NOENT",     "the segment or the key does not exist") \

@@ -419,8 +419,9 @@ static bool may_adopt(struct sl_node *n, const struct sl_membership *list)
     if (sl_membership_find(list, n->id) < 0) return false;
     if (admits(n, list)) return true;
     if (!n->logged_emptied)
-        sl_node_log(n, "this node is a member, but its data directory is empty; send "
-                       "NODES REMOVE and then NODES ADD to another node");
+        sl_node_log(n, "this node is a member, but its data directory is empty; "
+                       "connect to another node, and remove and add this node there "
+                       "with NODES REMOVE and NODES ADD");
     n->logged_emptied = true;
     return false;
 }

@@ -98,7 +98,8 @@ void sl_proposer_attempt(struct sl_node *n, struct sl_now now,
     if (fence > sl_node_fence_max(n, now)) {
         finish_for_fences(n, now, r,
                           "the fences of this node are days ahead because its clock "
-                          "was wrong; NODES REMOVE it, and NODES ADD it again");
+                          "was wrong; remove that node with NODES REMOVE, and add it "
+                          "again with NODES ADD");
         return;
     }
     if (!sl_node_may_vote(n, now, fence, 0)) {
@@ -271,7 +272,8 @@ static void reject(struct sl_node *n, struct sl_now now, struct sl_proposer_requ
     if (!taken && r->ran_away && r->outcome == SL_OUTCOME_UNCLEAR) {
         finish_for_fences(n, now, r,
                           "the fences of another node are days ahead because its clock "
-                          "was wrong; NODES REMOVE it, and NODES ADD it again");
+                          "was wrong; remove that node with NODES REMOVE, and add it "
+                          "again with NODES ADD");
         return;
     }
     sl_proposer_cancel(n, now, r);

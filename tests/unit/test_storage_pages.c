@@ -175,7 +175,7 @@ static void page_numbers_are_within_the_file(void **state)
     /* The map may be as large as that page needs. */
     size_t map = (size_t)1 << 40;
     assert_int_equal(pwrite(f.fd, &map, sizeof map, (off_t)(meta + MAP)), sizeof map);
-    damaged_number(*state, &f, meta + LAST, 1 << 20, "far behind the end");
+    damaged_number(*state, &f, meta + LAST, 1 << 20, "far beyond the end");
     map = number_at(&f, meta + MAP);
     assert_int_equal(pwrite(f.fd, &map, sizeof map, (off_t)(meta + MAP)), sizeof map);
     close_file(&f);

@@ -229,10 +229,10 @@ static void write_no_quorum(enum sl_verb verb, const struct sl_node_answer *a,
                  "or start a new cluster with --bootstrap");
     else if (held && a->answered >= a->needed)
         snprintf(text, TEXT_BYTES,
-                 "of %" PRIu32 " nodes, %" PRIu32 " have this lease and %" PRIu32
-                 " do not; %" PRIu32 " must have it, and the others did not answer in "
-                 "time; retry, or use another node",
-                 a->members, a->have, a->lack, a->needed);
+                 "%" PRIu32 " of %" PRIu32 " nodes have this lease, and %" PRIu32
+                 " are needed; %" PRIu32 " do not have it, and the rest did not answer "
+                 "in time; retry, or use another node",
+                 a->have, a->members, a->needed, a->lack);
     else
         snprintf(text, TEXT_BYTES,
                  "%" PRIu32 " of %" PRIu32 " nodes answered in time, and %" PRIu32

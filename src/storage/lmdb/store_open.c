@@ -107,7 +107,10 @@ static void on_assert(MDB_env *env, const char *where)
     const char *path = "";
     (void)where;
     mdb_env_get_path(env, &path);
-    fprintf(stderr, "the file %s is damaged (sluice store check); LMDB says: ", path);
+    fprintf(stderr,
+            "the file %s is damaged; run \"sluice store check\" for details. LMDB "
+            "reports: ",
+            path);
 }
 
 /* Return whether a path is a symbolic link. LMDB would follow the link and write to

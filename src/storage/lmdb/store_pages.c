@@ -403,7 +403,7 @@ static int check_meta(struct walk *w, const struct meta *m, size_t at)
      * pages that a transaction allocates and frees again. But if a damaged number of
      * the last page is too high, LMDB would extend the file up to it. */
     if (m->last > w->file_bytes / bytes + UNWRITTEN_MAX)
-        return broken(w, "meta page %zu: last page %zu is far behind the end", at,
+        return broken(w, "meta page %zu: last page %zu is far beyond the end", at,
                       m->last);
     if ((m->free.flags & ~FILE_FLAGS) != INTEGER_KEY || m->main.flags != 0)
         return broken(w, "meta page %zu has invalid flags", at);
