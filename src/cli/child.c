@@ -148,6 +148,8 @@ static bool stop_with(struct child *c, int sig, bool had_terminal)
     const struct sigaction usual = {.sa_handler = SIG_DFL};
     struct sigaction before;
     sigset_t only, was, pending;
+    /* The shell has already continued the job. A stop would discard its SIGCONT. */
+    if (sigpending(&pending) == 0 && sigismember(&pending, SIGCONT) == 1) return true;
     sigaction(ours, &usual, &before);
     kill(job ? 0 : getpid(), ours);
     sigemptyset(&only);
