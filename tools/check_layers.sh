@@ -9,7 +9,7 @@
 #
 # Inside server:
 #
-#     7  the server     main.c  server.c  stop.c  request.c  settings.c
+#     7  the server     main.c  server.c  stop.c  request.c  settings.c  settings_check.c
 #     6  what decides   arbiter  forward
 #     5  commands       command
 #     4  sockets        net

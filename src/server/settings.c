@@ -10,8 +10,7 @@
 
 #include "base/duration.h"
 #include "base/suggest.h"
-#include "majority/membership.h"
-#include "server/net/membership_text.h"
+#include "server/settings_internal.h"
 
 enum kind {
     NUMBER,
@@ -29,7 +28,6 @@ enum kind {
     INPUT
 };
 
-#define SECRET_BYTES_MIN 16u
 #define NAME_SHOWN 60u /* Maximum bytes of an unknown name that an error shows. */
 
 struct row {
@@ -109,15 +107,7 @@ static char **text_of(struct sl_settings *s, const struct row *r)
 
 /* --- Parsing one value ---------------------------------------------------- */
 
-/* The source of a value, for error messages. */
-struct place {
-    const char *file; /* NULL: the command line. */
-    int line;
-    FILE *errors;
-};
-
-__attribute__((format(printf, 2, 3))) static int wrong(const struct place *p,
-                                                       const char *format, ...)
+int sl_settings_wrong(const struct sl_settings_place *p, const char *format, ...)
 {
     va_list args;
     if (p->file != NULL) fprintf(p->errors, "%s:%d: ", p->file, p->line);
@@ -148,21 +138,21 @@ static bool parse_number(const char *text, enum kind kind, int64_t *out)
 }
 
 static int set_duration(struct sl_settings *s, const struct row *r, const char *text,
-                        const struct place *p)
+                        const struct sl_settings_place *p)
 {
     char min[SL_DURATION_BYTES], max[SL_DURATION_BYTES];
     if (sl_parse_duration((struct sl_bytes){text, strlen(text)}, 1, r->min, r->max,
                           number_of(s, r)))
         return 0;
-    return wrong(p,
-                 "%s must be a duration from %s to %s, such as " SL_DURATION_FORMS
-                 ", or a number of milliseconds (got \"%s\")",
-                 r->name, sl_duration_text(r->min, min), sl_duration_text(r->max, max),
-                 text);
+    return sl_settings_wrong(
+        p,
+        "%s must be a duration from %s to %s, such as " SL_DURATION_FORMS
+        ", or a number of milliseconds (got \"%s\")",
+        r->name, sl_duration_text(r->min, min), sl_duration_text(r->max, max), text);
 }
 
 static int set_choice(struct sl_settings *s, const struct row *r, const char *text,
-                      const struct place *p)
+                      const struct sl_settings_place *p)
 {
     static const char *const lists[] = {
         [FORMAT] = "text or json",
@@ -172,39 +162,42 @@ static int set_choice(struct sl_settings *s, const struct row *r, const char *te
     };
     const struct choice *c = find_choice(choices_of(r->kind), text);
     if (c == NULL)
-        return wrong(p, "%s must be %s (got \"%s\")", r->name, lists[r->kind], text);
+        return sl_settings_wrong(p, "%s must be %s (got \"%s\")", r->name,
+                                 lists[r->kind], text);
     *number_of(s, r) = c->n;
     return 0;
 }
 
-static int reject_number(const struct row *r, const char *text, const struct place *p)
+static int reject_number(const struct row *r, const char *text,
+                         const struct sl_settings_place *p)
 {
     switch (r->kind) {
         case PORT:
-            return wrong(
+            return sl_settings_wrong(
                 p, "%s must be a port from 1 to %" PRId64 ", 0 or auto (got \"%s\")",
                 r->name, r->max, text);
         case OCTAL:
-            return wrong(p,
-                         "%s must be permissions in octal from 0 to %04" PRIo64
-                         ", such as 0660 (got \"%s\")",
-                         r->name, r->max, text);
+            return sl_settings_wrong(
+                p,
+                "%s must be permissions in octal from 0 to %04" PRIo64
+                ", such as 0660 (got \"%s\")",
+                r->name, r->max, text);
         case SIZE:
         case MEMORY:
-            return wrong(p,
-                         "%s must be %sa size from %" PRId64 " to %" PRId64
-                         " bytes, such as 4096, 64k, 8m or 1g (got \"%s\")",
-                         r->name, r->kind == MEMORY ? "auto or " : "", r->min, r->max,
-                         text);
+            return sl_settings_wrong(p,
+                                     "%s must be %sa size from %" PRId64 " to %" PRId64
+                                     " bytes, such as 4096, 64k, 8m or 1g (got \"%s\")",
+                                     r->name, r->kind == MEMORY ? "auto or " : "",
+                                     r->min, r->max, text);
         default:
-            return wrong(
+            return sl_settings_wrong(
                 p, "%s must be an integer from %" PRId64 " to %" PRId64 " (got \"%s\")",
                 r->name, r->min, r->max, text);
     }
 }
 
 static int set_number(struct sl_settings *s, const struct row *r, const char *text,
-                      const struct place *p)
+                      const struct sl_settings_place *p)
 {
     int64_t n;
     if ((r->kind == PORT || r->kind == MEMORY) && strcasecmp(text, "auto") == 0)
@@ -216,13 +209,13 @@ static int set_number(struct sl_settings *s, const struct row *r, const char *te
 }
 
 static int set(struct sl_settings *s, const struct row *r, const char *text,
-               const struct place *p)
+               const struct sl_settings_place *p)
 {
     if (choices_of(r->kind) != NULL) return set_choice(s, r, text, p);
     if (r->kind == TIME) return set_duration(s, r, text, p);
     if (!is_text(r)) return set_number(s, r, text, p);
     char *copy = strdup(text);
-    if (copy == NULL) return wrong(p, "out of memory");
+    if (copy == NULL) return sl_settings_wrong(p, "out of memory");
     free(*text_of(s, r));
     *text_of(s, r) = copy;
     return 0;
@@ -245,7 +238,7 @@ static const struct row *find_row(const char *name, size_t n)
 
 /* Report an unknown setting; `dashes` is "--" for an option. */
 static int reject_name(const char *what, const char *dashes, struct sl_bytes name,
-                       const struct place *p)
+                       const struct sl_settings_place *p)
 {
     static const char *const names[] = {
 #define SETTING(name, kind, field, given, min, max, arg, help) name,
@@ -256,10 +249,11 @@ static int reject_name(const char *what, const char *dashes, struct sl_bytes nam
     const char *best = sl_suggest(name, names, n);
     int length = (int)(name.n < NAME_SHOWN ? name.n : NAME_SHOWN);
     if (best == NULL)
-        return wrong(p, "unknown %s \"%s%.*s\"; sluice serve --help lists all settings",
-                     what, dashes, length, name.at);
-    return wrong(p, "unknown %s \"%s%.*s\"; did you mean \"%s%s\"?", what, dashes,
-                 length, name.at, dashes, best);
+        return sl_settings_wrong(
+            p, "unknown %s \"%s%.*s\"; sluice serve --help lists all settings", what,
+            dashes, length, name.at);
+    return sl_settings_wrong(p, "unknown %s \"%s%.*s\"; did you mean \"%s%s\"?", what,
+                             dashes, length, name.at, dashes, best);
 }
 
 /* --- The configuration file ----------------------------------------------- */
@@ -275,7 +269,7 @@ struct reading {
     /* Settings given on the command line, which take precedence. */
     const bool *by_flag;
     bool seen[ROWS];
-    struct place place;
+    struct sl_settings_place place;
     bool bad;
 };
 
@@ -289,7 +283,7 @@ static int add_to_list(struct reading *r, const struct row *row, const char *val
 {
     char *both;
     if (asprintf(&both, "%s,%s", *text_of(r->settings, row), value) < 0)
-        return wrong(&r->place, "out of memory");
+        return sl_settings_wrong(&r->place, "out of memory");
     free(*text_of(r->settings, row));
     *text_of(r->settings, row) = both;
     return 0;
@@ -305,7 +299,7 @@ static int set_file(struct reading *r, const struct row *row, const char *name)
     int n = slash == NULL ? 0 : (int)(slash + 1 - r->place.file);
     if (*name == '\0' || *name == '/') n = 0;
     if (asprintf(&path, "%.*s%s", n, r->place.file, name) < 0)
-        return wrong(&r->place, "out of memory");
+        return sl_settings_wrong(&r->place, "out of memory");
     int status = set(r->settings, row, path, &r->place);
     free(path);
     return status;
@@ -320,15 +314,17 @@ static void take_setting(struct reading *r, const char *name, const struct value
         status = reject_name("setting", "", (struct sl_bytes){name, strlen(name)},
                              &r->place);
     else if (strcmp(name, "config") == 0)
-        status = wrong(&r->place, "config is an option of the command line; a "
-                                  "configuration file cannot include another one");
+        status = sl_settings_wrong(&r->place,
+                                   "config is an option of the command line; a "
+                                   "configuration file cannot include another one");
     else if (r->seen[i] && !is_list(row))
-        status = wrong(&r->place, "duplicate setting \"%s\"", name);
+        status = sl_settings_wrong(&r->place, "duplicate setting \"%s\"", name);
     else if (value->commented && !value->quoted && is_secret(row))
-        status = wrong(&r->place,
-                       "put the value of %s in quotes: it is followed by a blank and "
-                       "\"#\" or \";\", which begins a comment",
-                       name);
+        status = sl_settings_wrong(
+            &r->place,
+            "put the value of %s in quotes: it is followed by a blank and "
+            "\"#\" or \";\", which begins a comment",
+            name);
     else if (!r->by_flag[i])
         status = r->seen[i]           ? add_to_list(r, row, value->text)
                  : row->kind == INPUT ? set_file(r, row, value->text)
@@ -417,7 +413,8 @@ static void read_line(struct reading *r, const char *text, size_t n)
     if (memchr(text, '\0', n) != NULL) why = "the line contains a zero byte";
     else if (n > LINE_BYTES_MAX) {
         r->bad = true;
-        wrong(&r->place, "the line has %zu bytes; the limit is %u", n, LINE_BYTES_MAX);
+        sl_settings_wrong(&r->place, "the line has %zu bytes; the limit is %u", n,
+                          LINE_BYTES_MAX);
     } else {
         memcpy(line, text, n);
         line[n] = '\0';
@@ -425,7 +422,7 @@ static void read_line(struct reading *r, const char *text, size_t n)
     }
     if (why == NULL) return;
     r->bad = true;
-    wrong(&r->place, "%s", why);
+    sl_settings_wrong(&r->place, "%s", why);
 }
 
 /* Read the whole file and append a zero byte. The caller frees the result. Returns NULL after
@@ -485,14 +482,15 @@ static void hide(char *value)
 }
 
 static int take_option(struct sl_settings *s, char **argv, int *i, bool *by_flag,
-                       const struct place *p)
+                       const struct sl_settings_place *p)
 {
     char *argument = argv[*i];
     if (strncmp(argument, "--", 2) != 0)
-        return wrong(p,
-                     "unexpected argument \"%s\"; write settings as --name value, see "
-                     "sluice serve --help",
-                     argument);
+        return sl_settings_wrong(
+            p,
+            "unexpected argument \"%s\"; write settings as --name value, see "
+            "sluice serve --help",
+            argument);
     const char *name = argument + 2;
     char *equals = strchr(argument, '=');
     size_t n = equals != NULL ? (size_t)(equals - name) : strlen(name);
@@ -504,7 +502,8 @@ static int take_option(struct sl_settings *s, char **argv, int *i, bool *by_flag
     }
     char *value = equals != NULL ? equals + 1 : argv[++*i];
     if (value == NULL)
-        return wrong(p, "%s needs a value: %s %s", argument, argument, r->arg);
+        return sl_settings_wrong(p, "%s needs a value: %s %s", argument, argument,
+                                 r->arg);
     by_flag[r - rows] = true;
     int status = set(s, r, value, p);
     if (is_secret(r)) hide(value);
@@ -522,159 +521,13 @@ static bool is_action(const char *argument, enum sl_settings_action *action)
     return true;
 }
 
-/* --- Settings that depend on each other ------------------------------------ */
-
-/* Read the setting `what` from the first line of the file that the setting WHAT-file names. */
-static int read_first_line(char **text, const char *path, const char *what,
-                           const struct place *p)
-{
-    if (*path == '\0') return 0;
-    if (**text != '\0')
-        return wrong(p, "%s and %s-file are both set; remove one of them", what, what);
-    char *line = NULL;
-    size_t size = 0;
-    FILE *file = fopen(path, "re");
-    if (file == NULL)
-        return wrong(p, "%s-file: cannot read %s: %s", what, path, strerror(errno));
-    ssize_t n = getline(&line, &size, file);
-    fclose(file);
-    while (n > 0 && (line[n - 1] == '\n' || line[n - 1] == '\r')) line[--n] = '\0';
-    if (n <= 0) {
-        free(line);
-        return wrong(p,
-                     "%s-file: the first line of %s is empty; it must contain the %s",
-                     what, path, what);
-    }
-    if (strlen(line) != (size_t)n) {
-        free(line);
-        return wrong(p, "%s-file: the first line of %s contains a zero byte", what,
-                     path);
-    }
-    free(*text);
-    *text = line;
-    return 0;
-}
-
-static int check_peers(const struct sl_settings *s, const struct place *p)
-{
-    struct sl_membership list;
-    struct sl_bytes where;
-    if (*s->peers == '\0')
-        return wrong(p, "node requires peers: a list of all nodes of the cluster, "
-                        "including this one");
-    const char *why = sl_membership_read(
-        &list, (struct sl_bytes){s->peers, strlen(s->peers)}, &where);
-    if (why != NULL)
-        return wrong(p, "peers: \"%.*s\": %s", (int)where.n, where.at, why);
-    if (sl_membership_find(&list, (sl_node_id)s->node) >= 0) return 0;
-    return wrong(p, "peers must contain this node, %" PRId64 " (got \"%s\")", s->node,
-                 s->peers);
-}
-
-static int check_node(const struct sl_settings *s, const struct place *p)
-{
-    if (s->node == 0) {
-        if (*s->peers != '\0')
-            return wrong(p, "peers requires node: the ID of this server in peers");
-        if (s->bootstrap)
-            return wrong(p, "bootstrap requires node and peers; remove bootstrap to "
-                            "run a single server");
-        return 0;
-    }
-    if (check_peers(s, p) != 0) return -1;
-    if (strlen(s->secret) < SECRET_BYTES_MIN)
-        return wrong(p,
-                     "node requires a secret of at least %u bytes (got %zu); set "
-                     "secret-file",
-                     SECRET_BYTES_MIN, strlen(s->secret));
-    if (s->node_port == 0) return wrong(p, "node requires node-port: it must not be 0");
-    if (*s->data == '\0' || strcmp(s->data, "none") == 0)
-        return wrong(p,
-                     "node requires a data directory, because the promises of a node "
-                     "must survive a restart; set data");
-    if (s->lease_ms_max < s->lease_ms_min)
-        return wrong(p, "lease-max must be at least lease-min");
-    return 0;
-}
-
-/* Check majority-keys, a comma-separated list of patterns. No pattern may be empty or too long. */
-static int check_majority_keys(const struct sl_settings *s, const struct place *p)
-{
-    const char *at = s->majority_keys;
-    if (*at == '\0') return 0;
-    if (s->engine != SL_ENGINE_ETCD)
-        return wrong(p, "majority-keys requires etcd; without etcd a majority decides "
-                        "about all keys");
-    for (;; at++) {
-        size_t n = strcspn(at, ",");
-        if (n == 0) return wrong(p, "majority-keys contains an empty pattern");
-        if (n > (size_t)s->pattern_bytes_max)
-            return wrong(p,
-                         "majority-keys: \"%.*s\" is longer than %" PRId64
-                         " bytes (pattern-bytes-max)",
-                         (int)n, at, s->pattern_bytes_max);
-        at += n;
-        if (*at == '\0') return 0;
-    }
-}
-
-static int check_etcd(const struct sl_settings *s, const struct place *p)
-{
-    if (s->node == 0)
-        return wrong(p, "engine etcd requires node; a single server uses engine lmdb");
-    if (*s->etcd == '\0')
-        return wrong(p, "engine etcd requires the addresses of the etcd members; set "
-                        "etcd to http://host:2379,...");
-    if ((*s->etcd_cert == '\0') != (*s->etcd_key == '\0'))
-        return wrong(p, "set both etcd-cert and etcd-key, or neither of them");
-    if ((*s->etcd_user == '\0') != (*s->etcd_password == '\0'))
-        return wrong(p, "set both etcd-user and etcd-password-file (or etcd-password), "
-                        "or neither of them");
-    return 0;
-}
-
-static int check_engine(struct sl_settings *s, const struct place *p)
-{
-    if (s->engine == SL_ENGINE_AUTO && *s->etcd != '\0') s->engine = SL_ENGINE_ETCD;
-    if (*s->etcd != '\0' && s->engine != SL_ENGINE_ETCD)
-        return wrong(p, "etcd requires engine etcd or auto (got \"%s\")",
-                     engines[s->engine].text);
-    if (s->engine == SL_ENGINE_ETCD && check_etcd(s, p) != 0) return -1;
-    if (s->engine != SL_ENGINE_LMDB) return check_majority_keys(s, p);
-    if (s->node != 0)
-        return wrong(p, "engine lmdb is for a single server; a cluster requires etcd "
-                        "for transactions");
-    if (*s->data == '\0' || strcmp(s->data, "none") == 0)
-        return wrong(p, "engine lmdb requires a data directory; set data");
-    return check_majority_keys(s, p);
-}
-
-static int check_together(struct sl_settings *s, const struct place *p)
-{
-    if (read_first_line(&s->password, s->password_file, "password", p) != 0 ||
-        read_first_line(&s->secret, s->secret_file, "secret", p) != 0 ||
-        read_first_line(&s->etcd_password, s->etcd_password_file, "etcd-password", p) !=
-            0 ||
-        check_node(s, p) != 0 || check_engine(s, p) != 0)
-        return -1;
-    if (s->port == 0 && *s->socket == '\0')
-        return wrong(p, "port is 0 and socket is empty, so no client could connect; "
-                        "set socket");
-    if (strlen(s->password) > (size_t)s->auth_bytes_max / 2)
-        return wrong(p,
-                     "password is longer than half of auth-bytes-max (%" PRId64
-                     "); use a shorter password, or increase auth-bytes-max",
-                     s->auth_bytes_max);
-    if (s->command_bytes_max < s->argument_bytes_max)
-        return wrong(p, "command-bytes-max must be at least argument-bytes-max");
-    return 0;
-}
+/* --- All settings ---------------------------------------------------------- */
 
 int sl_settings_read(struct sl_settings *s, int argc, char **argv,
                      enum sl_settings_action *action, FILE *errors)
 {
     bool by_flag[ROWS] = {false};
-    const struct place p = {.errors = errors};
+    const struct sl_settings_place p = {.errors = errors};
     *s = (struct sl_settings){0};
     *action = SL_ACTION_SERVE;
     for (size_t i = 0; i < ROWS; i++)
@@ -685,13 +538,18 @@ int sl_settings_read(struct sl_settings *s, int argc, char **argv,
         } else if (take_option(s, argv, &i, by_flag, &p) != 0) return -1;
     }
     if (*s->config != '\0' && read_file(s, s->config, by_flag, errors) != 0) return -1;
-    return check_together(s, &p);
+    return sl_settings_check(s, &p);
 }
 
 void sl_settings_free(struct sl_settings *s)
 {
     for (size_t i = 0; i < ROWS; i++)
         if (is_text(&rows[i])) free(*text_of(s, &rows[i]));
+}
+
+const char *sl_settings_engine_name(int64_t engine)
+{
+    return engines[engine].text;
 }
 
 /* --- Values and help -------------------------------------------------------- */
