@@ -625,7 +625,7 @@ def a_holder_without_a_lease_may_be_idle(t):
             c, idle = live.clients(i, i)
             fence = c.acquire("idle")
             check(idle("ACQUIRE", "idle"), None)
-            check(idle.until_closed(), b"", "who holds nothing is disconnected")
+            check(idle.until_closed(), b"", "a client without grants is disconnected")
             time.sleep(1.1)
             check(c("CHECK", "idle", fence), 1)
             check(c("RELEASE", "idle"), 1)
@@ -1214,7 +1214,7 @@ def cut_off(t, reset):
             check_that(isinstance(put(b, "t", "x", "1"), int), "others get on")
             given = given or (waiter.ready() and time.monotonic())
             ended = ended or (a.ready() and time.monotonic())
-            check_that(ended or not given, "who held it was disconnected before it is another's")
+            check_that(ended or not given, "the old holder was disconnected before the next grant")
             if time.monotonic() > end - 2.5 and refused is None:
                 refused = w("CHECK", "mutex", mutex)
             time.sleep(0.02)
