@@ -4,7 +4,7 @@
 #     4  programs       server  offline  cli  sim
 #     3  adapters       canal  client
 #     2  pure           majority  tx  failover
-#     1                 locks  resp  storage
+#     1                 locks  resp  storage  journal
 #     0  pure           base
 #
 # Inside server:
@@ -30,7 +30,7 @@ cd "${1:-$(dirname "$0")/..}"
 layer_of() {
     case $1 in
         base) echo 0 ;;
-        locks | resp | storage) echo 1 ;;
+        locks | resp | storage | journal) echo 1 ;;
         majority | tx | failover) echo 2 ;;
         canal | client) echo 3 ;;
         server | offline | cli | sim) echo 4 ;;

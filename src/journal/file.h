@@ -1,0 +1,111 @@
+/* file.h - the journal in a file: reads it at a start, writes frames, syncs, and replaces the file
+ * by a shorter one. The rules are in journal.h and recovery.h.
+ *
+ *     journal          the current file
+ *     journal.next     the file that will replace it
+ *     journal-error    exists while an I/O error makes the content of `journal` doubtful
+ *
+ * Frames are written with pwrite() before the replies of a loop iteration are sent, so they
+ * survive the death of the process. The space is allocated in steps before it is used
+ * (posix_fallocate), so a write inside it cannot fail for lack of space. A sync is fdatasync(), on
+ * a worker thread.
+ *
+ *   J9   After a failed write or sync the server never syncs that file again, because the kernel
+ *        may have dropped the pages and reported success to the next caller. It writes a new file
+ *        from memory. An I/O error (not a full disk) is noted in journal-error, because the cached
+ *        pages of the file may be lost even in the same life.
+ *   J10  The file is replaced step by step (*compaction*): the owner copies its items to the next
+ *        file, a few in each loop iteration. From the first copied record until the rename and the
+ *        directory are durable, every frame goes to both files.
+ *   J11  One process uses the directory (the lock of server/data/directory.h). If the name
+ *        "journal" leads to another file, the server rejects leases.
+ *
+ * Functions that block are marked; the server calls them on a worker thread, or at start and
+ * stop. All others return quickly. One thread at a time may call a blocking function; meanwhile the
+ * loop may call sl_journal_file_write() and sl_journal_file_copy(). */
+#ifndef SL_JOURNAL_FILE_H
+#define SL_JOURNAL_FILE_H
+
+#include "journal/recovery.h"
+
+struct sl_journal_file; /* Opaque. */
+
+/* --- Start -------------------------------------------------------------------------- */
+
+/* Describe the present life of the journal in this directory (the inode is 0 if there is no
+ * journal). `directory` is a file descriptor. */
+void sl_journal_life(int directory, struct sl_life *out);
+
+/* The kind of file system, which decides what a directory can be used for. */
+enum sl_journal_place {
+    SL_PLACE_LOCAL,  /* Files survive the process and, after a sync, a power failure. */
+    SL_PLACE_MEMORY, /* tmpfs, ramfs, overlay: the files may be lost with the machine. */
+    SL_PLACE_NETWORK, /* Everything must be durable before it is acknowledged. */
+    SL_PLACE_UNKNOWN  /* Treated as network. */
+};
+enum sl_journal_place sl_journal_place(int directory);
+
+/* Map the journal for reading. Blocks. Returns 0; ENOENT if there is none; or an errno. */
+int sl_journal_map(int directory, struct sl_bytes *out);
+void sl_journal_unmap(struct sl_bytes file);
+
+/* Continue the file after its last intact frame (same life). Truncates the rest. Blocks. Returns 0
+ * or an errno. */
+int sl_journal_file_continue(int directory, const struct sl_recovery *r,
+                             struct sl_journal_file **out);
+
+/* Begin a new file that nothing refers to yet: every item goes to it with sl_journal_file_copy(),
+ * and sl_journal_file_commit() makes it the journal. For a first start, for another life, and
+ * after an error. `position` is the last position of the old journal. Blocks. Returns 0 or an
+ * errno. */
+int sl_journal_file_new(int directory, enum sl_journal_use use, uint64_t position,
+                        struct sl_journal_file **out);
+
+/* Close and free. Does not sync. Blocks. NULL is allowed. */
+void sl_journal_file_close(struct sl_journal_file *f);
+
+/* --- Frames ---------------------------------------------------------------------------- */
+
+/* Write a frame with these records to the current file, and to the next file if there is one.
+ * Returns 0 or an errno: ENOSPC if no space could be allocated (then nothing was written, and the
+ * current file is intact), EFBIG if the file would exceed bytes_max, or another errno. After an
+ * error the caller calls sl_journal_fail() and writes a new file. */
+int sl_journal_file_write(struct sl_journal_file *f, struct sl_bytes records,
+                          uint64_t position, uint64_t durable, sl_ms now_ms);
+void sl_journal_file_limit(struct sl_journal_file *f, uint64_t bytes_max);
+
+/* Sync the current file. Blocks. Returns 0 or an errno. */
+int sl_journal_file_sync(struct sl_journal_file *f);
+
+/* Note an I/O error in the directory. Blocks briefly; the result is best effort. */
+void sl_journal_file_note_error(int directory);
+
+/* Whether the name "journal" still leads to the current file. */
+bool sl_journal_file_in_place(const struct sl_journal_file *f);
+
+uint64_t sl_journal_file_bytes(
+    const struct sl_journal_file *f); /* Of the current file. */
+
+/* --- Replacing the file ------------------------------------------------------------------- */
+
+/* Begin the next file. Blocks briefly. From now on, frames go to both files. Returns 0 or an
+ * errno; then there is no next file. */
+int sl_journal_file_replace(struct sl_journal_file *f);
+
+/* Add a frame of copied items to the next file only. It has the position of the last frame
+ * written. Returns 0 or an errno. */
+int sl_journal_file_copy(struct sl_journal_file *f, struct sl_bytes records,
+                         sl_ms now_ms);
+
+/* Sync the next file, rename it to `journal`, sync the directory, and remove journal-error. All
+ * frames written before this call are durable then. The loop may write frames meanwhile: they go
+ * to both files until sl_journal_file_switch(). Blocks. Returns 0 or an errno; after an error it is
+ * unknown which file has the name, and the caller must fail the journal. */
+int sl_journal_file_commit(struct sl_journal_file *f);
+
+/* After a commit, stop writing to the old file. sl_journal_file_drop() gives up the next file. Both
+ * return quickly; the descriptor of the old file is closed by the next blocking call. */
+void sl_journal_file_switch(struct sl_journal_file *f);
+void sl_journal_file_drop(struct sl_journal_file *f);
+
+#endif /* SL_JOURNAL_FILE_H */

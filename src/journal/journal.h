@@ -1,0 +1,122 @@
+/* journal.h - the rules of the journal while a server runs: what must be written, and what must be
+ * durable before the server acknowledges it. Pure.
+ *
+ * A change is *acknowledged* when anything that shows it leaves the server: a reply, a push, an
+ * event, READ, EXPLAIN, or a message to another node. The rules:
+ *
+ *   J1  Nothing is acknowledged before its record is written. The owner of the journal fetches the
+ *       records (sl_journal_take()) and writes them before it sends the output of a loop
+ *       iteration.
+ *   J2  Records are in the order of the changes. So the record that ends a grant precedes the
+ *       record of the grant that uses its capacity, and if a record is durable, all records before
+ *       it are.
+ *   J3  A record has the exact expiry, and a *bound* that is not earlier. Recovery in the same life
+ *       uses the expiry; recovery in another life (after a power failure) uses the bound. The
+ *       bound of a short lease is its expiry. The bound of a long lease is its expiry, rounded up
+ *       to a multiple of SL_BOUND_STEP_MS; so an extension usually leaves the bound unchanged.
+ *       (A lease that is shorter than the step gets no more than one lease of slack.)
+ *       A bound that is not durable lies at most lease-volatile after the time it was written.
+ *   J4  A record must be durable before the change is acknowledged
+ *         (a) if its bound is new and lies more than lease-volatile ahead: then the lease is
+ *             *long*, and stays long until it ends; or
+ *         (b) if the journal on disk may still show a long lease of the same key that has ended,
+ *             because its end is not durable yet. Otherwise that lease would return after a power
+ *             failure, and its late EXTEND would succeed although another client was granted the
+ *             key. This also applies to grants without a lease, which have no record.
+ *       Ends of long leases become durable within SL_END_SYNC_MS.
+ *   J5  lease-volatile is an item of the journal, and durable before the server uses it. Recovery
+ *       waits for the largest value in the journal.
+ *   J6  The server gives no fence above the limit in the journal, which is durable before use.
+ *
+ * In another life, recovery ignores all short leases, even if their records survived. The kernel
+ * may write a page back without a sync. So the record of a short lease A may survive while its
+ * end, and the record of the next short lease B, are lost; a late EXTEND of A would succeed
+ * although B was granted. All short leases have expired when the wait of lease-volatile is over.
+ *
+ * After a failed write or sync, the journal is *failed*: put() and need() return
+ * SL_JOURNAL_FAILED, and the server rejects such requests, until the owner has written a new file
+ * from memory.
+ *
+ *     put, end --> buffer --take--> write a frame --written--> sync --synced--> durable
+ *
+ * A *position* is the number of a frame; 0 is before the first frame. */
+#ifndef SL_JOURNAL_JOURNAL_H
+#define SL_JOURNAL_JOURNAL_H
+
+#include "base/hash.h"
+#include "journal/record.h"
+
+#define SL_BOUND_STEP_MS 30000
+#define SL_END_SYNC_MS 1000
+
+struct sl_journal; /* Opaque. */
+
+/* Create a journal whose last frame on disk is `position`. `volatile_ms` is the lease-volatile to
+ * use, 0: every record is durable before it is acknowledged. Returns NULL when out of memory. */
+struct sl_journal *sl_journal_new(struct sl_hash_key key, uint64_t position,
+                                  sl_ms volatile_ms);
+void sl_journal_free(struct sl_journal *j); /* NULL is allowed. */
+
+/* The position to wait for when the journal cannot be written. */
+#define SL_JOURNAL_FAILED UINT64_MAX
+
+/* What the journal contained about an item before a put. All zero: it is new. */
+struct sl_item_before {
+    sl_ms expiry_ms; /* 0: the item is new. */
+    bool is_long;
+};
+
+/* Append the record of an item. Sets item->bound_ms and item->is_long; the caller stores is_long
+ * with the grant for the next call. Returns the position that must be durable before the change
+ * is acknowledged (J4), 0 if it need not be, or SL_JOURNAL_FAILED. `item` without expiry
+ * (SL_NEVER), such as a drained pattern or a limit, must always be durable. */
+uint64_t sl_journal_put(struct sl_journal *j, struct sl_now now, struct sl_item *item,
+                        struct sl_item_before before);
+
+/* Append the end of an item. Returns the position at which the end is durable. A release need not
+ * wait for it; BREAK and DRAIN OFF do. */
+uint64_t sl_journal_end(struct sl_journal *j, struct sl_now now, enum sl_item_kind kind,
+                        struct sl_bytes key, sl_fence fence, bool is_long);
+
+/* Returns the position that must be durable before a grant without a record on this key is
+ * acknowledged (J4 b): 0, a position, or SL_JOURNAL_FAILED. */
+uint64_t sl_journal_need(const struct sl_journal *j, struct sl_bytes key);
+
+/* Returns the position for which a request about this key must wait, because a change of the key
+ * is not acknowledged yet; 0 if there is none. */
+uint64_t sl_journal_pending(const struct sl_journal *j, struct sl_bytes key);
+
+/* The same for requests about all keys, such as LOCKS. */
+uint64_t sl_journal_pending_any(const struct sl_journal *j);
+
+/* --- Writing and syncing ---------------------------------------------------------- */
+
+/* Take the records that are not written yet. Returns false if there are none. *position is the
+ * position of the frame that the caller writes. *records is borrowed until the next call of a
+ * function that changes the journal. */
+bool sl_journal_take(struct sl_journal *j, struct sl_bytes *records,
+                     uint64_t *position);
+
+/* Returns when a sync is due: 0 at once, because an acknowledgement waits for it; a time; or
+ * SL_NEVER. */
+sl_ms sl_journal_sync_due(const struct sl_journal *j);
+
+/* A sync of all frames that are written begins, and ends. There is at most one at a time.
+ * sl_journal_durable() returns the last position that is durable. */
+void sl_journal_sync_begin(struct sl_journal *j);
+void sl_journal_sync_end(struct sl_journal *j, bool ok);
+uint64_t sl_journal_durable(const struct sl_journal *j);
+uint64_t sl_journal_position(const struct sl_journal *j); /* The last frame taken. */
+
+/* The file cannot be written any more. Drops the records that are not written. */
+void sl_journal_fail(struct sl_journal *j);
+bool sl_journal_failed(const struct sl_journal *j);
+
+/* A new file, written from memory, is durable up to this position; the journal works again. */
+void sl_journal_mend(struct sl_journal *j, uint64_t position);
+
+sl_ms sl_journal_volatile_ms(const struct sl_journal *j);
+
+void sl_journal_check(const struct sl_journal *j);
+
+#endif /* SL_JOURNAL_JOURNAL_H */
