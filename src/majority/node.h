@@ -143,7 +143,8 @@ struct sl_node_answer {
     int64_t number; /* RELEASE, CHECK, AWAIT: 1 or 0. EXTEND: milliseconds left. */
     sl_ms left_ms;
     uint32_t answered, needed, members; /* Numbers of nodes. */
-    uint32_t silent; /* ERECOVERING: nodes that do not vote yet; 0: only this one. */
+    uint32_t can_vote; /* ERECOVERING: nodes that voted, or whose vote may arrive. */
+    uint32_t silent;   /* ERECOVERING: nodes that do not vote yet; 0: only this one. */
     uint32_t have, lack; /* EXTEND, CHECK: nodes that have the lease, or lack it. */
     const struct sl_node_copy
         *copies; /* VOTES: one per member. READ: the newest copy of the lease, or

@@ -222,9 +222,11 @@ static void ask_acquire(struct sl_node *n, struct sl_now now,
         if (before != NULL) step_back(n, now, before);
     } else if (sl_proposer_queue_head(k) != NULL &&
                sl_proposer_queue_head(k)->priority >= r->priority) {
-        bool none = sl_proposer_queue_head(k)->outcome == SL_OUTCOME_NOQUORUM;
         /* Waiters with the same or a higher priority come first. */
-        sl_proposer_finish(n, now, r, none ? SLUICE_ENOQUORUM : SLUICE_EFULL);
+        const struct sl_proposer_request *first = sl_proposer_queue_head(k);
+        if (first->outcome == SL_OUTCOME_NOQUORUM)
+            sl_proposer_finish_like(n, now, r, first);
+        else sl_proposer_finish(n, now, r, SLUICE_EFULL);
         return;
     }
     sl_proposer_attempt(n, now, r);

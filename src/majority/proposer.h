@@ -163,10 +163,19 @@ struct sl_proposer_count sl_proposer_count_votes(const struct sl_node *n,
 uint32_t sl_proposer_same_fence(const struct sl_proposer_request *r, uint32_t members,
                                 sl_fence fence);
 
+/* Record in the answer of a request how many nodes voted, can vote and are silent. */
+void sl_proposer_note_votes(struct sl_proposer_request *r,
+                            const struct sl_proposer_count *c);
+
 /* End a request, because too few nodes answered. */
 void sl_proposer_finish_no_quorum(struct sl_node *n, struct sl_now now,
                                   struct sl_proposer_request *r,
                                   const struct sl_proposer_count *c);
+/* End a request that has not asked the nodes itself, because too few nodes answered the first
+ * request in its queue. */
+void sl_proposer_finish_like(struct sl_node *n, struct sl_now now,
+                             struct sl_proposer_request *r,
+                             const struct sl_proposer_request *first);
 
 /* If nodes use another membership, retry a little later. Returns false if no node
  * does, or the request has retried often enough. */

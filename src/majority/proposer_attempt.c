@@ -77,13 +77,13 @@ static bool can_agree(struct sl_node *n, struct sl_now now,
     bool few = reach < sl_membership_majority(&n->kept.force);
     if (!few && sl_node_knows_time(n)) return true;
     bool over = is_time_over(r, now);
+    if (few) r->answer = (struct sl_node_answer){.answered = reach, .can_vote = reach};
     if (!over || !few) {
         if (few) r->outcome = SL_OUTCOME_NOQUORUM;
         sl_proposer_try_again(n, r,
                               now.ms + (few ? SL_PROPOSER_RETRY_MS / 2 : DISK_MS));
         return false;
     }
-    r->answer.answered = reach;
     sl_proposer_finish(n, now, r, SLUICE_ENOQUORUM);
     return false;
 }
@@ -281,7 +281,9 @@ static void reject(struct sl_node *n, struct sl_now now, struct sl_proposer_requ
         sl_proposer_finish_because(
             n, now, r, SLUICE_ENOQUORUM,
             "concurrent requests split the votes; retry, or use WAIT");
-    } else if (r->outcome == SL_OUTCOME_NOQUORUM)
+    } else if (r->outcome == SL_OUTCOME_NOQUORUM && !sl_proposer_queue_is_first(r))
+        sl_proposer_finish_like(n, now, r, sl_proposer_queue_head(r->key));
+    else if (r->outcome == SL_OUTCOME_NOQUORUM)
         sl_proposer_finish_no_quorum(n, now, r, c);
     else sl_proposer_finish(n, now, r, SLUICE_EFULL);
 }
@@ -319,6 +321,7 @@ static void failed(struct sl_node *n, struct sl_now now, struct sl_proposer_requ
 {
     if (c->rivals > 0 && r->contest_ms == SL_NEVER) r->contest_ms = now.ms;
     r->outcome = outcome_of(n, now, r, c);
+    if (r->outcome == SL_OUTCOME_NOQUORUM) sl_proposer_note_votes(r, c);
     if (!keeps_votes(r, c)) sl_proposer_give_up(n, now, r);
     if (r->outcome == SL_OUTCOME_TAKEN) publish_holder(n, r, c);
     if (c->clock > c->members - c->majority) {

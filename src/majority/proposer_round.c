@@ -190,18 +190,42 @@ struct sl_proposer_count sl_proposer_count_votes(const struct sl_node *n,
     return c;
 }
 
-void sl_proposer_finish_no_quorum(struct sl_node *n, struct sl_now now,
-                                  struct sl_proposer_request *r,
-                                  const struct sl_proposer_count *c)
+void sl_proposer_note_votes(struct sl_proposer_request *r,
+                            const struct sl_proposer_count *c)
 {
-    uint32_t answered = c->members - c->open - c->missing - c->silent - c->stranger;
-    r->answer.answered = answered;
+    r->answer.can_vote = c->members - c->missing - c->silent - c->stranger;
+    r->answer.answered = r->answer.can_vote - c->open;
     r->answer.have = c->yes;
     r->answer.lack = c->lacks + c->held;
     r->answer.silent = c->silent;
     r->answer.left_ms = c->silent_ms;
-    bool wait = c->silent > 0 && answered + c->silent >= c->majority;
+}
+
+/* The order in which votes arrive must not change the status, so a vote that may still arrive
+ * counts as if it had arrived. */
+static void finish_noted(struct sl_node *n, struct sl_now now,
+                         struct sl_proposer_request *r)
+{
+    const struct sl_node_answer *a = &r->answer;
+    bool wait = a->silent > 0 &&
+                a->can_vote + a->silent >= sl_membership_majority(&n->kept.force);
     sl_proposer_finish(n, now, r, wait ? SLUICE_ERECOVERING : SLUICE_ENOQUORUM);
+}
+
+void sl_proposer_finish_no_quorum(struct sl_node *n, struct sl_now now,
+                                  struct sl_proposer_request *r,
+                                  const struct sl_proposer_count *c)
+{
+    sl_proposer_note_votes(r, c);
+    finish_noted(n, now, r);
+}
+
+void sl_proposer_finish_like(struct sl_node *n, struct sl_now now,
+                             struct sl_proposer_request *r,
+                             const struct sl_proposer_request *first)
+{
+    r->answer = first->answer;
+    finish_noted(n, now, r);
 }
 
 bool sl_proposer_retry_for_membership(struct sl_node *n, struct sl_now now,

@@ -88,6 +88,39 @@ STAGE_TEST(Q3_growing_and_shrinking_with_a_lease_held, 3)
     assert_true(granted(s, b) > a);
 }
 
+static void at_most_two_of_four_can_vote(struct stage *s, uint64_t request)
+{
+    outcome(s, request);
+    refused(s, request, SLUICE_ERECOVERING);
+    const struct sl_node_answer *a = answer_to(s, request);
+    assert_int_equal(a->can_vote, 2);
+    assert_int_equal(a->members, 4);
+    assert_int_equal(a->needed, 3);
+    assert_int_equal(a->silent, 1);
+    assert_in_range(a->left_ms, 20000, 31000);
+}
+
+/* Node 3 is dead, and node 4 was just added. The answer is the same if the vote of node 2 arrives
+ * after the vote of node 4, and if the request stands behind a waiter. */
+STAGE_TEST(a_dead_node_and_an_added_node_make_the_answer_RECOVERING, 3)
+{
+    const struct sl_bytes key = {"other", 5};
+    take(s, 1, 30000);
+    start(s, 4);
+    refused(s, add_node(s, 1, 4), SLUICE_OK);
+    crash(s, 3);
+    at_most_two_of_four_can_vote(s, ASK(1, .key = key));
+    hold(s, 2, 1, SL_MESSAGE_VOTE);
+    at_most_two_of_four_can_vote(s, ASK(1, .key = key));
+    at_most_two_of_four_can_vote(s, REQUEST(RELEASE, 1, .key = key, .fence = 1));
+    uint64_t waiter = ASK(1, .key = key, .wait_ms = 10000),
+             second = ASK(1, .key = key, .wait_ms = 5000);
+    waits(s, waiter);
+    at_most_two_of_four_can_vote(s, ASK(1, .key = key));
+    at_most_two_of_four_can_vote(s, second);
+    at_most_two_of_four_can_vote(s, waiter);
+}
+
 STAGE_TEST(N1_a_new_node_is_silent_for_the_longest_lease, 3)
 {
     take(s, 1, 30000);

@@ -251,11 +251,12 @@ static void write_recovering(const struct sl_node_answer *a, char text[TEXT_BYTE
                  a->left_ms);
     else
         snprintf(text, TEXT_BYTES,
-                 "%" PRIu32 " of %" PRIu32 " nodes voted, and %" PRIu32
+                 "%s%" PRIu32 " of %" PRIu32 " nodes can vote now, and %" PRIu32
                  " are needed; %" PRIu32
                  " started or joined recently and cannot vote for %" PRId64
                  " ms; retry then, or use WAIT",
-                 a->answered, a->members, a->needed, a->silent, a->left_ms);
+                 a->can_vote > 0 ? "at most " : "", a->can_vote, a->members, a->needed,
+                 a->silent, a->left_ms);
 }
 
 /* Return the text of an error; NULL: the text of its status. */
