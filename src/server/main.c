@@ -81,6 +81,16 @@ static int start_arbiters(struct server *s)
     return 0;
 }
 
+static void log_ready(const struct server *s)
+{
+    bool alone = s->majority != NULL && !sl_majority_is_member(s);
+    sl_log(SL_LOG_INFO,
+           alone ? "ready: sluice " SLUICE_VERSION
+                   "; waiting to be added to a cluster with NODES ADD"
+                 : "ready: sluice " SLUICE_VERSION,
+           NULL);
+}
+
 static int serve(struct sl_settings *settings)
 {
     static struct server s;
@@ -110,7 +120,7 @@ static int serve(struct sl_settings *settings)
      * ready. */
     sl_server_log_listening(&s);
     if (s.links != NULL) sl_links_log_listening(&s);
-    sl_log(SL_LOG_INFO, "ready: sluice " SLUICE_VERSION, NULL);
+    log_ready(&s);
     say_ready();
     uv_run(s.loop, UV_RUN_DEFAULT);
     sl_transactions_stop(&s);

@@ -805,10 +805,12 @@ def a_first_start_without_bootstrap_waits_to_be_added(t):
     c = Cluster(t, 3, start=False)
     s = c.start(1)
     s.until_log("this node is not a member of a cluster yet; to add it, send NODES ADD 1 %s to a member" % c.address(1))
+    check_that(re.search(r"ready: sluice \S+; waiting to be added to a cluster with NODES ADD$", s.log, re.M), s.log)
     x = s.client()
     check_error(x("ACQUIRE", "k", "LEASE", 1000), "NOQUORUM", "not a member of a cluster")
     check(pairs(x("NODES"))["version"], 0)
     check(x("READ", "k"), None)
+    check_that("waiting to be added" not in c.start(2, "--bootstrap").log, "a member does not wait to be added")
 
 
 def directory_is_refused(t, c, i, *parts, options=()):

@@ -23,6 +23,9 @@ void sl_majority_stop(struct server *s);
 /* Return the node, or NULL if this server is not a node of a cluster. */
 struct sl_node *sl_majority_node(const struct server *s);
 
+/* Whether this node is a member of its cluster. */
+bool sl_majority_is_member(const struct server *s);
+
 struct arbiter *sl_majority_arbiter(struct server *s);
 
 /* --- Inspection ----------------------------------------------------------------------- */

@@ -268,6 +268,12 @@ void sl_majority_stop(struct server *s)
 
 /* --- Inspection ------------------------------------------------------------------------------- */
 
+bool sl_majority_is_member(const struct server *s)
+{
+    const struct sl_membership *list = sl_node_membership(s->majority->node);
+    return sl_membership_find(list, (sl_node_id)s->settings->node) >= 0;
+}
+
 void sl_majority_inspect_file(const struct server *s, struct sl_majority_view *out)
 {
     const struct sl_majority *m = s->majority;
