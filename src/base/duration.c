@@ -84,11 +84,14 @@ bool sl_parse_duration(struct sl_bytes text, sl_ms plain_ms, sl_ms min, sl_ms ma
 
 const char *sl_duration_text(sl_ms ms, char buffer[SL_DURATION_BYTES])
 {
+    static const struct unit years = {" years", (sl_ms)365 * 24 * 3600000};
     const struct unit *u = units;
     char *at = buffer + SL_DURATION_BYTES;
     assert(ms >= 0);
     if (ms == 0) return strcpy(buffer, "0");
-    while (ms % u->ms != 0) u++;
+    if (ms >= 2 * years.ms) u = &years;
+    else
+        while (ms % u->ms != 0) u++;
     size_t n = strlen(u->name) + 1;
     memcpy(at -= n, u->name, n);
     for (sl_ms left = ms / u->ms; left > 0; left /= 10) *--at = (char)('0' + left % 10);

@@ -18,8 +18,9 @@
 bool sl_parse_duration(struct sl_bytes text, sl_ms plain_ms, sl_ms min, sl_ms max,
                        sl_ms *out);
 
-/* Write a duration in the largest unit that divides it, such as "90s". Returns
- * `buffer`. */
+/* Write a duration in the largest unit that divides it, such as "90s". From two years on, write
+ * whole years of 365 days, rounded down, such as "142808 years"; sl_parse_duration() does not
+ * accept that form. Returns `buffer`. */
 #define SL_DURATION_BYTES 24
 const char *sl_duration_text(sl_ms ms, char buffer[SL_DURATION_BYTES]);
 

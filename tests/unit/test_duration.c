@@ -122,7 +122,23 @@ UNIT_TEST(a_duration_is_printed_in_its_longest_unit)
     check_text(90000, "90s");
     check_text(300000, "5m");
     check_text(86400000, "24h");
-    check_text(INT64_MAX, "9223372036854775807ms");
+    check_text((sl_ms)366 * 24 * 3600000, "8784h");
+}
+
+static void check_years(sl_ms ms, const char *wanted)
+{
+    char buffer[SL_DURATION_BYTES];
+    assert_string_equal(sl_duration_text(ms, buffer), wanted);
+}
+
+UNIT_TEST(a_duration_of_years_is_printed_in_years)
+{
+    const sl_ms year = (sl_ms)365 * 24 * 3600000;
+    check_text(2 * year - 1, "63071999999ms");
+    check_years(2 * year, "2 years");
+    check_years(3 * year - 1, "2 years");
+    check_years((sl_ms)1 << 52, "142808 years");
+    check_years(INT64_MAX, "292471208 years");
 }
 
 int main(void)
