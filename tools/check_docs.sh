@@ -1,21 +1,22 @@
 #!/bin/sh
-# check_docs.sh [ROOT] - check that everything the documents name exists, and that everything
-# public is documented.
+# check_docs.sh [ROOT] - check that everything that the documents name exists, and that
+# everything public is documented.
 #
 # 1. man/sluice.h.3 has a section for each function of sluice.h, an item for each
 #    status, and mentions each struct and each constant.
 # 2. Files, `make` targets and links that README.md, HACKING.md, the other READMEs and
 #    docs/ name exist, with the headings to which links point.
-# 3. Each test that docs/guarantees.md names is in tests/, and it names some.
-# 4. Claims of certainty stand in docs/guarantees.md alone.
-# 5. The test command of README.md is what .ci/run runs.
-# 6. Each command of src/commands.def has its page in docs/commands/, with that syntax, an
-#    example, and a line with its summary in the list there; and no page is about another.
+# 3. docs/guarantees.md names tests, and each of them is in tests/.
+# 4. Only docs/guarantees.md claims that something is certain.
+# 5. .ci/run runs `make test`, the test command in README.md.
+# 6. Each command of src/commands.def has a page in docs/commands/ with the same syntax
+#    and an example, and the list there has a line with its summary. No other page is there.
 # 7. Each setting of src/settings.def is in the table of docs/server.md with its default,
-#    and in the man page of sluice serve; and the table has no others.
-# 8. What these pages show in `QUOTES` or in a transcript is a command, a word of one, or
-#    a word of an error.
+#    and in the man page of sluice serve. The table has no other rows.
+# 8. A word in capital letters that these pages show in `BACKQUOTES` or in a transcript is a
+#    command, an option of a command, or the first word of an error.
 set -eu
+[ "${1-}" != --help ] || { sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit 0; }
 here=$(cd "$(dirname "$0")" && pwd)
 cd "${1:-$here/..}"
 

@@ -1,11 +1,12 @@
 #!/bin/sh
 # check_hardening.sh FILE... - checks that programs and libraries have the usual protections.
 #
-# Reads from each file: a position-independent program (PIE) or library, full RELRO with
-# BIND_NOW, a stack that is not executable, the stack protector, fortified functions of libc,
-# and landing pads for indirect branches (CET on x86-64, BTI or return addresses that are
-# signed on arm64). -fstack-clash-protection leaves no trace that could be read.
+# Each file must be a position-independent program (PIE) or library, and have full RELRO with
+# BIND_NOW, a stack that is not executable, the stack protector, fortified functions of libc, and
+# landing pads for indirect branches (x86-64: CET; arm64: BTI or signed return addresses). The
+# script cannot check -fstack-clash-protection, which leaves no trace in the file.
 set -eu
+[ "${1-}" != --help ] || { sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit 0; }
 [ $# -gt 0 ] || { echo "usage: check_hardening.sh FILE..." >&2; exit 2; }
 
 bad=0

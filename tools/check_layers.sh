@@ -1,5 +1,5 @@
 #!/bin/sh
-# check_layers.sh [ROOT] - includes point to lower layers only.
+# check_layers.sh [ROOT] - check that includes name lower layers only.
 #
 #     4  programs       server  offline  cli  sim
 #     3  adapters       canal  client
@@ -10,10 +10,10 @@
 # Inside server:
 #
 #     7  the server     main.c  server.c  stop.c  request.c  settings.c  settings_check.c
-#     6  what decides   arbiter  forward
+#     6  decisions      arbiter  forward
 #     5  commands       command
 #     4  sockets        net
-#     3  what is shown  observe
+#     3  inspection     observe
 #     2  interfaces     request.h  server.h  arbiter/arbiter.h  command/dispatch.h  forward/proxy.h
 #                       net/conn.h  net/session.h
 #     1  files          data
@@ -25,6 +25,7 @@
 # written from src/ ("canal/slot.h"), so grep shows the whole graph.
 #
 set -eu
+[ "${1-}" != --help ] || { sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit 0; }
 cd "${1:-$(dirname "$0")/..}"
 
 layer_of() {

@@ -3,6 +3,7 @@
 #
 # Checks the pages of ROOT/man, and the pages that the build generates in BUILD/man.
 set -eu
+[ "${1-}" != --help ] || { sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit 0; }
 root=${1:-$(dirname "$0")/..}
 built=${2-}
 

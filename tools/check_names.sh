@@ -1,9 +1,11 @@
 #!/bin/sh
-# check_names.sh [ROOT] - no two modules define a type, an enumerator or a function of one name.
+# check_names.sh [ROOT] - check that no two modules define the same name.
 #
-# A module is a directory of src/. Static functions are not compared: their names end with their
-# file. Prints each name that two modules define, with the places.
+# A module is a directory of src/. The names are those of types, enumerators and functions; static
+# functions do not count, because only their own file can use their names. Prints each name that two
+# modules define, with the file and line of each definition.
 set -eu
+[ "${1-}" != --help ] || { sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit 0; }
 cd "${1:-$(dirname "$0")/..}"
 
 list=$(mktemp)

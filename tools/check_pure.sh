@@ -4,6 +4,7 @@
 # Inspects the undefined symbols of the objects of base/, locks/, majority/, tx/, failover/ and resp/, and of
 # journal/ except its file. So it finds every use of a clock, socket, file, random number or log. Symbols of other pure objects are allowed.
 set -eu
+[ "${1-}" != --help ] || { sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit 0; }
 build=${1:?usage: check_pure.sh BUILD}
 
 work=$(mktemp -d)

@@ -1,6 +1,7 @@
 #!/bin/sh
 # check_shell.sh [ROOT] - run shellcheck on all scripts.
 set -eu
+[ "${1-}" != --help ] || { sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit 0; }
 cd "${1:-$(dirname "$0")/..}"
 
 list=$(mktemp)

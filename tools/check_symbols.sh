@@ -1,9 +1,9 @@
 #!/bin/sh
 # check_symbols.sh BUILD - check the exports and dependencies of libsluice.so.
 #
-# It exports the functions that sluice.h declares, no more and no fewer, and needs no
-# library but libc.
+# The library must export exactly the functions that sluice.h declares, and need only libc.
 set -eu
+[ "${1-}" != --help ] || { sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit 0; }
 build=${1:?usage: check_symbols.sh BUILD}
 here=$(dirname "$0")
 lib=${SLUICE_LIB:-$build/src/libsluice.so}

@@ -4,6 +4,7 @@
 # tools/words.txt lists the idioms, what to write instead, and where each is allowed.
 # SLUICE_WORDS names another list. Exits with 1 if it finds any.
 set -eu
+[ "${1-}" != --help ] || { sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit 0; }
 here=$(cd "$(dirname "$0")" && pwd)
 cd "${1:-$here/..}"
 list=${SLUICE_WORDS:-$here/words.txt}

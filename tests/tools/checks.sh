@@ -408,6 +408,14 @@ passes "man: a page that was built" built_man
 printf '.Dd\n.Xx nonsense\n' | put build/man/b.3
 fails "man: a page that was built, and that mandoc does not understand" 'b.3' built_man
 
+# ---- --help ----
+
+for tool in tools/*; do
+    if [ -f "$tool" ] && [ -x "$tool" ]; then
+        says "help: $tool" "^$(basename "$tool")\\b.* - " "$tool" --help
+    fi
+done
+
 # ---- and the real library ----
 
 same "symbols: the header declares functions" \
