@@ -13,26 +13,26 @@
 #define SIM_FAULT_MAP(FAULT) \
     FAULT(LOSS,    "loss",    5000, "messages are lost") \
     FAULT(DOUBLE,  "double",  4000, "messages are duplicated") \
-    FAULT(DELAY,   "delay",   6000, "one message in twenty takes up to two leases") \
-    FAULT(LATE,    "late",    3000, "messages outlive their connection, and either node") \
-    FAULT(AGES,    "ages",    2500, "one message in fifty takes many leases") \
+    FAULT(DELAY,   "delay",   6000, "one message in twenty is delayed by up to two lease times") \
+    FAULT(LATE,    "late",    3000, "messages arrive although their connection was closed, or a node has restarted") \
+    FAULT(AGES,    "ages",    2500, "one message in fifty is delayed by many lease times") \
     FAULT(OVERTAKE,"overtake",7000, "messages overtake each other") \
-    FAULT(CUT,     "cut",     4000, "links are cut, often one way only") \
+    FAULT(CUT,     "cut",     4000, "links are cut, often in one direction only") \
     FAULT(PART,    "part",    4000, "the network is partitioned in two") \
-    FAULT(STEADY,  "steady",  3000, "silent links are not given up") \
+    FAULT(STEADY,  "steady",  3000, "nodes do not close silent links") \
     FAULT(CRASH,   "crash",   5000, "nodes are killed and started again") \
-    FAULT(OUTAGE,  "outage",  1500, "all nodes at once are killed") \
+    FAULT(OUTAGE,  "outage",  1500, "all nodes are killed at once") \
     FAULT(PAUSE,   "pause",   4000, "nodes and clients pause for a while") \
-    FAULT(DISK,    "disk",    3000, "disks are slow, and fail") \
-    FAULT(DRIFT,   "drift",   5000, "clocks run as fast and as slow as is allowed") \
-    FAULT(WALL,    "wall",    5000, "wall clocks are up to an hour apart, and step") \
-    FAULT(NODES,   "nodes",   5000, "nodes are added and removed, by two operators") \
+    FAULT(DISK,    "disk",    3000, "disks are slow, and writes fail") \
+    FAULT(DRIFT,   "drift",   5000, "clocks run at the fastest and slowest permitted speeds") \
+    FAULT(WALL,    "wall",    5000, "wall clocks differ by up to an hour, and are set") \
+    FAULT(NODES,   "nodes",   5000, "two operators add and remove nodes") \
     FAULT(EMPTY,   "empty",   2000, "nodes lose their data directory") \
-    FAULT(STEAL,   "steal",   5000, "clients have priorities, and steal") \
-    FAULT(FORCE,   "force",   1500, "and overlap the holder after a while") \
-    FAULT(MOVE,    "move",    6000, "clients go to other nodes") \
-    FAULT(STALE,   "stale",   5000, "clients extend what they had long ago") \
-    FAULT(ROLLING, "rolling",  300, "nodes are restarted one by one, and no lease may be lost")
+    FAULT(STEAL,   "steal",   5000, "clients have priorities, and steal locks") \
+    FAULT(FORCE,   "force",   1500, "with steal: a stealing client is granted the lock after a while, even if it is still held") \
+    FAULT(MOVE,    "move",    6000, "clients move to other nodes") \
+    FAULT(STALE,   "stale",   5000, "clients extend leases that expired long ago") \
+    FAULT(ROLLING, "rolling",  300, "nodes are restarted one by one; no lease may be lost")
 /* clang-format on */
 
 enum sim_fault {

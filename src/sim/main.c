@@ -42,18 +42,20 @@ static const char help[] =
     "\n"
     "--seeds N         number of seeds (1,000)\n"
     "--first S         first seed (1)\n"
-    "--events N        events per seed (10,000); a seed that heals continues until\n"
-    "                  everything works again\n"
+    "--events N        events per seed (10,000); if the faults of a seed end, it\n"
+    "                  continues until everything works again\n"
     "--seed S          run one seed, for example the one that a failure printed\n"
     "--trace           print every event of the seed\n"
     "--until N         stop after N events\n"
-    "--shrink          find the faults and clients that the failure needs\n"
-    "--twice           run each seed twice and compare all orders of the nodes;\n"
-    "                  the default is one seed in a hundred\n"
-    "--faults A,B,...  use these faults instead of the seed's own; '' for none\n"
+    "--shrink          find a minimal set of faults and clients that still fails\n"
+    "--twice           run each seed twice and compare what the nodes do; without\n"
+    "                  this option, only one seed in a hundred runs twice\n"
+    "--faults A,B,...  use these faults, not those that the seed draws;\n"
+    "                  '' means none\n"
     "--clients N       number of clients\n"
     "--jobs N          number of processes (1)\n"
-    "--until-caught    stop at the first seed that fails, and print how many it took\n"
+    "--until-caught    stop at the first seed that fails, and print how many seeds "
+    "ran\n"
     "--help            print this text\n"
     "\n"
     "Faults:\n";
@@ -79,7 +81,7 @@ static uint64_t number_of(const char *text, uint64_t most)
     char *end;
     unsigned long long n = strtoull(text, &end, 10);
     if (*text < '0' || *text > '9' || *end != '\0' || n > most)
-        fail_usage("not a number that is allowed here: ", text);
+        fail_usage("invalid number: ", text);
     return n;
 }
 
@@ -87,7 +89,7 @@ static void take_faults(struct options *o, const char *text)
 {
     const char *bad;
     if (!sim_faults_parse(text, &o->setup.faults, &bad))
-        fail_usage("no such fault: ", bad);
+        fail_usage("unknown fault: ", bad);
     o->setup.faults_given = true;
 }
 
@@ -154,7 +156,7 @@ static void parse(struct options *o, int argc, char **argv)
     o->program = argv[0];
     while ((option = getopt_long(argc, argv, "", table, NULL)) != -1)
         take_option(o, option);
-    if (optind < argc) fail_usage("what is meant by ", argv[optind]);
+    if (optind < argc) fail_usage("unexpected argument: ", argv[optind]);
     if ((o->setup.trace || o->shrink || o->setup.until > 0) && !o->one)
         fail_usage("--trace, --until and --shrink need --seed", "");
     if (o->one) o->seeds = o->jobs = 1;
