@@ -77,7 +77,7 @@ extern "C" {
     X(OK,           0, "OK",        "done")                                                    \
     X(EFULL,       -1, "FULL",      "not enough free capacity for this request") \
     X(ENOTHELD,    -2, "NOTHELD",   "this thread does not hold that many units of the key")    \
-    X(ETOOBIG,     -3, "TOOBIG",    "the request is for more units than the declared capacity, or than a lock can count") \
+    X(ETOOBIG,     -3, "TOOBIG",    "the request is for more units than the declared capacity, or for more than a lock can count") \
     X(EINVAL,      -4, "INVALID",   "invalid argument, or argument out of range") \
     X(ENOMEM,      -5, "NOMEM",     "out of memory")                                           \
     X(ENOSPC,      -6, "NOSPACE",   "no space left for the segment's file") \

@@ -55,11 +55,14 @@ static void put_synopsis(const struct cli_command *c)
     }
 }
 
-/* Format the reason for an exit status: "...; errors: NOAUTH, NOPERM". */
+/* Format the reason for an exit status: "...; also for the errors NOAUTH, NOPERM". */
 static void put_when(const struct cli_exit *e, char *out, size_t size)
 {
     size_t n = (size_t)snprintf(out, size, "%s%s", e->when,
-                                e->errors != NULL ? "; errors: " : "");
+                                e->errors == NULL ? ""
+                                : strchr(e->errors, ' ') == NULL
+                                    ? "; also for the error "
+                                    : "; also for the errors ");
     for (const char *p = e->errors; p != NULL && *p != '\0' && n + 2 < size; p++) {
         if (*p == ' ') out[n++] = ',';
         out[n++] = *p;
@@ -73,15 +76,12 @@ static void put_exits(const char *command, const char *lead)
     enum { EXIT_COLUMN = 8 };
     static const char plus[] = "plus n: ";
     char text[1024];
-    int last = 0;
     printf("\n%s\n", lead);
     for (const struct cli_exit *e = cli_exits; e->when != NULL; e++) {
         bool added = strncmp(e->when, plus, strlen(plus)) == 0;
         if (!cli_exit_is_of(e, command)) continue;
-        if (e->status == last) printf("%*s", EXIT_COLUMN, "");
-        else if (added) printf(" %d+n  ", e->status);
+        if (added) printf(" %d+n  ", e->status);
         else printf("%*d  ", EXIT_COLUMN - 2, e->status);
-        last = e->status;
         put_when(e, text, sizeof text);
         put_text(added ? text + strlen(plus) : text, EXIT_COLUMN);
     }

@@ -171,8 +171,9 @@ static int settle(struct run_options *o)
         /* With a larger capacity, a counting run could start during an exclusive
          * run. */
         if (per > CLI_WHOLE_CAPACITY / buckets)
-            return cli_usage_error("the capacity PER x N must not exceed %u",
-                                   (unsigned)CLI_WHOLE_CAPACITY);
+            return cli_usage_error(
+                "the capacity (--per times --buckets) must not exceed %u",
+                (unsigned)CLI_WHOLE_CAPACITY);
         w->capacity = (struct sluice_capacity){(uint32_t)per, (uint32_t)buckets};
         w->units = 1;
     } else {

@@ -181,7 +181,7 @@ const struct cli_command cli_commands[CLI_COMMANDS] = {
 const struct cli_exit cli_exits[] = {
     {CLI_EXIT_TAKEN, "run", "the lock was not granted; -E sets a different status", NULL},
     {CLI_EXIT_TAKEN, "canal", "the segment is in use (only canal rm)", NULL},
-    {CLI_EXIT_TAKEN, "do", "the reply is nil: another client holds the lock, or the command has no value to return; or AWAIT or CHECK returned 0", "ASKED"},
+    {CLI_EXIT_TAKEN, "do", "the reply is nil (another client holds the lock, or the command has no value to return), or AWAIT or CHECK returned 0", "ASKED"},
     {CLI_EXIT_USAGE, "run canal store", "the command line is invalid", NULL},
     {CLI_EXIT_USAGE, "do", "the command line is invalid, or the server replied with an error that is not listed here", NULL},
     {CLI_EXIT_DATA, "run canal", "the segment is damaged, was created by another version of Sluice, or is not a segment", NULL},

@@ -271,9 +271,10 @@ static void on_stored(struct sl_node *n, struct sl_now now, sl_node_id from,
     struct sl_membership_change *c = &n->change;
     if (c->phase != SL_CHANGE_STORE || m->which != c->list.version) return;
     if (!sl_node_is_plausible(n, now, m->ceiling)) {
-        sl_node_log(n, "the fences of a node are days ahead because its clock was "
-                       "wrong, so its vote does not count in this membership change; "
-                       "NODES REMOVE and NODES ADD it");
+        sl_node_log(
+            n, "the fences of a node are days ahead because its clock was "
+               "wrong, so its vote does not count in this membership change; "
+               "remove that node with NODES REMOVE, and add it again with NODES ADD");
         return;
     }
     count_yes(c, from);

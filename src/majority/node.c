@@ -50,14 +50,17 @@ void sl_node_dispatch(struct sl_node *n, struct sl_now now, sl_node_id from,
 static bool is_foreign(struct sl_node *n, sl_node_id from, const struct sl_message *m)
 {
     uint64_t ours = n->kept.force.cluster;
-    static const char text[] = "node NN belongs to another cluster; this node ignores "
-                               "its messages; check the setting peers on both nodes";
-    char line[sizeof text];
+    static const char head[] = "node ";
+    static const char tail[] = " belongs to another cluster; this node ignores its "
+                               "messages; check the setting peers on both nodes";
+    char line[sizeof head + 2 + sizeof tail];
+    size_t length = sizeof head - 1;
     if (ours == 0 || m->cluster == 0 || m->cluster == ours) return false;
     if (n->logged_foreign) return true;
-    memcpy(line, text, sizeof text);
-    line[5] = from < 10 ? ' ' : '1';
-    line[6] = (char)('0' + from % 10);
+    memcpy(line, head, length);
+    if (from >= 10) line[length++] = '1';
+    line[length++] = (char)('0' + from % 10);
+    memcpy(line + length, tail, sizeof tail);
     sl_node_log(n, line);
     n->logged_foreign = true;
     return true;

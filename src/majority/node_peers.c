@@ -211,8 +211,9 @@ bool sl_node_link(struct sl_node *n, struct sl_now now, sl_node_id id, bool up,
     if (id == n->id) return refuse(why, "this is the id of the node itself");
     if (up && n->kept.birth == 0) return refuse(why, "this node is not ready yet");
     if (up && is_another(n, id, birth))
-        return refuse(why, "this node has lost its data directory; NODES REMOVE it, "
-                           "and NODES ADD it again");
+        return refuse(why,
+                      "this node has lost its data directory; remove it with NODES "
+                      "REMOVE, and add it again with NODES ADD");
     struct sl_node_peer *p = make_peer(n, id);
     if (p == NULL) return refuse(why, "there are too many nodes");
     if (up) {

@@ -83,7 +83,7 @@ static int print_help(void)
           "    66  the directory contains no store\n"
           "    71  the operating system reported an error\n"
           "    73  the directory already contains a store (only load)\n"
-          "        the temporary file cannot be created (only dump)\n"
+          "    73  the temporary file cannot be created (only dump)\n"
           "    77  no permission\n"
           "\nMore: man sluice-store\n",
           stdout);

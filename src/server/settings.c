@@ -618,8 +618,8 @@ void sl_settings_help(FILE *out)
     help_line(out, "--help", "print this help");
     help_line(out, "--version", "print the version");
     fputs("\nTIME is a duration: " SL_DURATION_FORMS
-          "; a plain number is milliseconds.\n"
-          "BYTES is a size: 64k, 8m or 1g; a plain number is bytes.\n"
+          "; a plain number is in milliseconds.\n"
+          "BYTES is a size: 64k, 8m or 1g; a plain number is in bytes.\n"
           "Configuration file (--config): one line \"name = value\" for each setting.\n"
           "Signals: TERM or INT stops the server after it has notified its clients; a\n"
           "second one stops it at once.\n"

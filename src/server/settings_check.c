@@ -98,8 +98,8 @@ static int check_majority_keys(const struct sl_settings *s,
     if (*at == '\0') return 0;
     if (s->engine != SL_ENGINE_ETCD)
         return sl_settings_wrong(
-            p, "majority-keys requires etcd; without etcd a majority decides "
-               "about all keys");
+            p, "majority-keys requires etcd; without etcd, a majority of the nodes "
+               "grants the locks on all keys");
     for (;; at++) {
         size_t n = strcspn(at, ",");
         if (n == 0)

@@ -186,7 +186,8 @@ def man_pages_have_every_exit_status_of_help(t):
                           ("store check", "sluice-store.1")):
         statuses = re.findall(r"^ +(\d+)(?:\+n)?  \S", t.sluice("help", *command.split()).out, re.M)
         check_that(len(statuses) > 5, "help of %s has exit statuses" % command)
-        check(exits_of_page(page), statuses)
+        # Help repeats a status that has several reasons; the man page has one item for it.
+        check(exits_of_page(page), list(dict.fromkeys(statuses)))
         check_that(set(statuses) <= set(every), "sluice(1) has those of " + command)
 
 

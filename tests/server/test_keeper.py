@@ -1506,7 +1506,7 @@ def nodes_that_differ_reject_each_other(t):
         for options, words in (({"majority-keys": "n:*"}, "majority-keys"),
                                ({"etcd-prefix": "other/"}, "etcd-prefix"),
                                ({"engine": "none", "etcd": None, "etcd-prefix": None, "majority-keys": None},
-                                "engines differ")):
+                                "values of engine differ")):
             before = len(live[one].log)
             live[two].options = options
             live[two].restart()

@@ -645,7 +645,7 @@ def a_stranger_may_send_a_kilobyte(t):
     p = Peer.of()
     p.send_raw(b"*2\r\n$60000\r\n" + b"x" * 1100)
     closed_after(p)
-    s.until_log("the caller sent too much before it authenticated")
+    s.until_log("the other side sent too much before it authenticated")
     p = Peer.of()
     try:
         for _ in range(2000):
@@ -667,7 +667,7 @@ def a_great_many_strangers_keep_no_node_out(t):
         except OSError:
             pass
     p = Peer.of().linked().keep_beating()
-    s.until_log("too many callers that have not authenticated")
+    s.until_log("too many connections to node-port have not authenticated")
     t.until(lambda: s.descriptors() <= before + 34, "all but 32 are turned away")
     until_up(t, s, 2)
     check_that(s.rss_bytes() - rss < 8 << 20, "they cost little")

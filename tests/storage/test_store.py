@@ -90,7 +90,7 @@ def a_file_that_is_not_a_dump_is_rejected_and_leaves_nothing(t):
              (TEXT.replace(" 2 ", " 99999999999999999999 "), "line 6"),
              (TEXT.replace('"tt"', '"%s"' % ("t" * 509)), "line 8"),
              (TEXT.replace('"r1"', '""'), "line 9"),
-             (TEXT.replace("barred 3 7", "barred 2 7"), "barred: a record has the wrong term 2"),
+             (TEXT.replace("barred 3 7", "barred 2 7"), 'database "barred": a record has the wrong term 2'),
              (TEXT.replace("revision 9", "revision 8"), "revision 9"),
              (TEXT.replace("r1\" 1 1000", "r1\" 1 3000"), "an earlier time than"),
              (TEXT.replace("r1\" 1 ", "r1\" 5 "), "line 10"),

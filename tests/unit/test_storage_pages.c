@@ -155,7 +155,7 @@ static void each_page_has_one_owner(void **state)
     damaged_number(*state, &f, list + 8, main_root, "used twice");
     damaged_number(*state, &f, list + 8, 1, "page 1 does not exist");
     /* LMDB would use the pages of transaction 0 again and again. */
-    damaged_number(*state, &f, list - 8, 0, "page list of transaction 0");
+    damaged_number(*state, &f, list - 8, 0, "the list of transaction 0");
     /* A branch leads back to itself. */
     uint16_t self = (uint16_t)data_root;
     damaged(*state, &f, node_of(&f, data_root, 1), &self, sizeof self, "used twice");

@@ -66,10 +66,10 @@ static void add_stealing(const struct wait_reason *reason, struct sl_inspection 
                  ": the server has asked %" PRIu32 " %s to release",
                  l->reserved_priority, l->asked, l->asked == 1 ? "holder" : "holders");
     else if (reason->has_thief)
-        snprintf(
-            sl_inspection_sentence(i), SL_SENTENCE_BYTES,
-            "a waiter with STEAL cannot preempt: a waiter ahead of it does not steal, "
-            "or a holder has the same or a higher priority");
+        snprintf(sl_inspection_sentence(i), SL_SENTENCE_BYTES,
+                 "a waiter with STEAL cannot preempt: a waiter without STEAL is ahead "
+                 "of it, "
+                 "or a holder has the same or a higher priority");
 }
 
 /* Describe the state of the lock in sentences. */

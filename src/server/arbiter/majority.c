@@ -41,7 +41,7 @@ static const char *unsupported(const struct sl_want *w)
         return "PER, BUCKETS and UNITS need a single server or a cluster on etcd";
     if (w->lease_ms == 0)
         return "ACQUIRE needs LEASE in a cluster without etcd; add LEASE time, and "
-               "EXTEND it in time";
+               "EXTEND the lease before it expires";
     return NULL;
 }
 

@@ -60,19 +60,20 @@ static void write_node(const struct sl_node_copy *copy, char *out)
     else if (copy->verdict == SL_VERDICT_SILENT)
         snprintf(out, SL_SENTENCE_BYTES,
                  "node %" PRIu32 " restarted and does not vote for another %" PRId64
-                 " ms, because earlier leases may still run",
+                 " ms, because earlier leases may still be valid",
                  copy->node, copy->left_ms);
     else if (copy->verdict != SL_VERDICT_YES)
         snprintf(out, SL_SENTENCE_BYTES, "node %" PRIu32 " uses another membership",
                  copy->node);
     else if (!copy->held)
-        snprintf(out, SL_SENTENCE_BYTES, "node %" PRIu32 " has no lease of this key",
+        snprintf(out, SL_SENTENCE_BYTES, "node %" PRIu32 " has no lease for this key",
                  copy->node);
     else
         snprintf(out, SL_SENTENCE_BYTES,
-                 "node %" PRIu32 " has fence %" PRIu64 " for another %" PRId64 " ms%s",
+                 "node %" PRIu32 " has a lease with fence %" PRIu64
+                 " for another %" PRId64 " ms%s",
                  copy->node, copy->fence, copy->left_ms,
-                 copy->agreed ? "" : ", which may be an attempt and not a grant");
+                 copy->agreed ? "" : "; it may be an attempt that was not granted");
 }
 
 /* Describe the state of the lock in sentences. */

@@ -118,7 +118,7 @@ static int read_directory(struct sl_majority *m, struct sl_node_start *start)
     snprintf(id, sizeof id, "%" PRIu32, start->kept.id);
     return fail(m,
                 "data: this directory belongs to another node; start the server with "
-                "the --node of that one, or choose another --data",
+                "the --node of that node, or choose another --data",
                 id);
 }
 
@@ -132,7 +132,7 @@ static int read_peers(const struct server *s, struct sl_membership *out)
     *out = (struct sl_membership){0};
     if (*text != '\0')
         wrong = sl_membership_read(out, (struct sl_bytes){text, strlen(text)}, &where);
-    return wrong == NULL ? 0 : fail(s->majority, "peers: invalid list of nodes", wrong);
+    return wrong == NULL ? 0 : fail(s->majority, "peers: the list is invalid", wrong);
 }
 
 /* Log the membership in use, and how it differs from the settings. */

@@ -27,7 +27,7 @@ static bool good_names(struct call *call, struct sl_bytes table,
     if (n <= (size_t)most) return true;
     sl_say_format(
         call, "TOOBIG", "%s %zu bytes; the limit is %" PRId64 " (tx-name-bytes-max)",
-        key != NULL ? "table and key have together" : "the table name has", n, most);
+        key != NULL ? "table and key together have" : "the table name has", n, most);
     return false;
 }
 

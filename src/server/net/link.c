@@ -147,7 +147,7 @@ static void work(struct link *k)
         sl_link_close(k, status == SLUICE_ENOMEM ? "out of memory"
                                                  : sl_resp_error(k->reader));
     else if (!k->known && k->came > SL_LINK_STRANGER_BYTES)
-        sl_link_close(k, "the caller sent too much before it authenticated");
+        sl_link_close(k, "the other side sent too much before it authenticated");
 }
 
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)

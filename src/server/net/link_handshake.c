@@ -164,8 +164,8 @@ static void welcome(struct link *k, uint64_t to)
     char why[80];
     if (to != own_id(k)) {
         snprintf(why, sizeof why,
-                 "the caller expects node %" PRIu64 ", but this is node %u", to,
-                 own_id(k));
+                 "the connecting node expects node %" PRIu64 ", but this is node %u",
+                 to, own_id(k));
         refuse(k, why);
         return;
     }
@@ -318,11 +318,12 @@ static bool must_be_equal(const struct link *k, struct sl_bytes theirs,
     static const struct {
         const char *name, *given, *why;
     } must[] = {
-        {"engine", "none", "the engines differ; use etcd on all nodes, or on none"},
+        {"engine", "none",
+         "the values of engine differ; use etcd on all nodes, or on none"},
         {"etcd-prefix", "",
-         "the settings etcd-prefix differ; use the same on all nodes"},
+         "the values of etcd-prefix differ; use the same value on all nodes"},
         {"majority-keys", "",
-         "the settings majority-keys differ; use the same on all nodes"}};
+         "the values of majority-keys differ; use the same value on all nodes"}};
     char lines[SETTINGS_BYTES] = "";
     k->server->links->handler->settings(k->server, lines, sizeof lines);
     const struct sl_bytes ours = {lines, strlen(lines)};
@@ -377,7 +378,7 @@ static void take_settings(struct link *k, const struct sl_args *args)
     uint64_t birth;
     if (!is_command(args, "SETTINGS", 3) ||
         !sl_parse_u64(args->at[1], UINT64_MAX, &birth)) {
-        refuse(k, "the caller did not send its settings");
+        refuse(k, "the connecting node did not send its settings");
         return;
     }
     struct link *old = sl_links_up(s->links, k->id);

@@ -310,7 +310,7 @@ static void close_stranger(struct sl_links *l)
         if (link_of(n)->role != SL_CALLEE || link_of(n)->known) continue;
         l->counts.refused++;
         sl_link_close(link_of(n),
-                      "there are too many callers that have not authenticated");
+                      "too many connections to node-port have not authenticated");
         return;
     }
 }

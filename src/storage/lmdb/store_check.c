@@ -34,11 +34,14 @@ static int check_record(struct check *c, const MDB_val *k, const MDB_val *v)
     struct sl_bytes table, key, value;
     uint64_t revision, n = c->counts->keys++;
     if (!sl_store_names_of(k, &table, &key))
-        return broken(c, "data: record %" PRIu64 " has no name", n);
+        return broken(c, "database \"data\": record %" PRIu64 " has no name", n);
     if (!sl_store_read_record(k, v, &revision, &value))
-        return broken(c, "data: record %" PRIu64 " is damaged: wrong checksum", n);
+        return broken(c, "database \"data\": record %" PRIu64 " has a wrong checksum",
+                      n);
     if (revision == 0 || revision > c->counts->revision)
-        return broken(c, "data: record %" PRIu64 " has the invalid revision %" PRIu64,
+        return broken(c,
+                      "database \"data\": record %" PRIu64
+                      " has the invalid revision %" PRIu64,
                       n, revision);
     if (n == 0 || table.n != c->table.n || memcmp(table.at, c->table.at, table.n) != 0)
         c->counts->tables++;
@@ -50,31 +53,40 @@ static int check_record(struct check *c, const MDB_val *k, const MDB_val *v)
 static int check_request(struct check *c, const MDB_val *k, const MDB_val *v)
 {
     uint64_t n = c->counts->requests++;
-    if (v->mv_size != 16) return broken(c, "requests: %" PRIu64 " is damaged", n);
+    if (v->mv_size != 16)
+        return broken(c, "database \"requests\": record %" PRIu64 " is damaged", n);
     MDB_val revision = {8, v->mv_data}, request;
     int rc = mdb_get(c->txn, c->store->order, &revision, &request);
     if (rc == MDB_NOTFOUND ||
         (rc == 0 && mdb_cmp(c->txn, c->store->requests, k, &request)))
-        return broken(c, "requests: %" PRIu64 " is missing in the table order", n);
+        return broken(c,
+                      "database \"requests\": record %" PRIu64
+                      " is missing in the database \"order\"",
+                      n);
     return rc;
 }
 
 static int check_order(struct check *c, const MDB_val *k, const MDB_val *v)
 {
     struct sl_store_request r;
-    if (k->mv_size != 8) return broken(c, "order: a revision is damaged");
+    if (k->mv_size != 8)
+        return broken(c,
+                      "database \"order\": a key is not a revision (8 bytes expected)");
     uint64_t revision = sl_store_get_u64(k->mv_data);
     int rc = sl_store_get_request(c->store, c->txn,
                                   (struct sl_bytes){v->mv_data, v->mv_size}, &r);
     if (rc == MDB_NOTFOUND || (rc == 0 && r.revision != revision))
-        return broken(c, "order: revision %" PRIu64 " has no request", revision);
+        return broken(c, "database \"order\": revision %" PRIu64 " has no request",
+                      revision);
     if (rc != 0) return rc;
     if (revision == 0 || revision > c->counts->revision)
-        return broken(c, "order: wrong request at revision %" PRIu64, revision);
+        return broken(c, "database \"order\": revision %" PRIu64 " is out of range",
+                      revision);
     if (r.time_ms < c->time_ms)
-        return broken(
-            c, "order: revision %" PRIu64 " has an earlier time than the one before it",
-            revision);
+        return broken(c,
+                      "database \"order\": revision %" PRIu64
+                      " has an earlier time than the revision before it",
+                      revision);
     c->time_ms = r.time_ms;
     return 0;
 }
@@ -83,10 +95,11 @@ static int check_bar(struct check *c, const MDB_val *k, const MDB_val *v)
 {
     c->counts->barred++;
     if (k->mv_size != 16 || v->mv_size != 0)
-        return broken(c, "barred: a record is damaged");
+        return broken(c, "database \"barred\": a record is damaged");
     uint64_t term = sl_store_get_u64(k->mv_data);
     if (term != c->counts->term)
-        return broken(c, "barred: a record has the wrong term %" PRIu64, term);
+        return broken(c, "database \"barred\": a record has the wrong term %" PRIu64,
+                      term);
     return 0;
 }
 
@@ -108,7 +121,7 @@ static int check_all(struct check *c, MDB_dbi dbi, const char *name,
     mdb_cursor_close(cursor);
     if (rc != MDB_NOTFOUND) return rc;
     if (n != stat.ms_entries)
-        return broken(c, "%s: %zu records found, %zu expected", name, n,
+        return broken(c, "database \"%s\": %zu records found, %zu expected", name, n,
                       stat.ms_entries);
     return 0;
 }
@@ -126,14 +139,15 @@ static int check_meta(struct check *c)
     size_t n;
     int rc = entries(c, c->store->meta, &n);
     if (rc != 0) return rc;
-    if (n != 3) return broken(c, "meta: %zu numbers found, 3 expected", n);
+    if (n != 3) return broken(c, "database \"meta\": %zu numbers found, 3 expected", n);
     rc = sl_store_get_number(c->store, c->txn, SL_STORE_TERM, &c->counts->term);
     if (rc == 0)
         rc = sl_store_get_number(c->store, c->txn, SL_STORE_REVISION,
                                  &c->counts->revision);
     if (rc == 0 && c->counts->term == 0 && c->counts->revision != 0)
-        return broken(c, "meta: revision %" PRIu64 " before the first term",
-                      c->counts->revision);
+        return broken(
+            c, "database \"meta\": there is a revision (%" PRIu64 "), but no term",
+            c->counts->revision);
     return rc;
 }
 
@@ -149,7 +163,9 @@ static int check_store(struct check *c)
     if (rc == 0) rc = entries(c, s->requests, &requests);
     if (rc == 0) rc = entries(c, s->order, &order);
     if (rc == 0 && requests != order)
-        return broken(c, "requests: %zu records found, %zu in the table order",
+        return broken(c,
+                      "database \"requests\": %zu records found, but %zu in the "
+                      "database \"order\"",
                       requests, order);
     return rc;
 }

@@ -259,19 +259,20 @@ static int begin_page(struct visit *v, struct page *p, size_t number, unsigned d
     p->at = w->map + number * w->page_bytes;
     p->leaf = depth == v->says.depth;
     if (head.flags != (p->leaf ? LEAF : BRANCH))
-        return broken(w, "%s: page %zu has invalid flags %u", v->name, number,
-                      head.flags);
+        return broken(w, "database \"%s\": page %zu has invalid flags %u", v->name,
+                      number, head.flags);
     if (head.lower < sizeof head || head.lower % 2 != 0 || head.upper < head.lower ||
         head.upper > w->page_bytes)
-        return broken(w, "%s: page %zu has invalid bounds", v->name, number);
+        return broken(w, "database \"%s\": page %zu has invalid bounds", v->name,
+                      number);
     p->upper = head.upper;
     p->count = (head.lower - (uint32_t)sizeof head) / 2;
     memset(p->taken, 0, w->page_bytes / 2);
     if (p->leaf) v->met.leaves++;
     else v->met.branches++;
     if (p->count < (p->leaf ? 1 : 2))
-        return broken(w, "%s: page %zu has too few nodes (%u)", v->name, number,
-                      p->count);
+        return broken(w, "database \"%s\": page %zu has too few nodes (%u)", v->name,
+                      number, p->count);
     return 0;
 }
 
@@ -329,12 +330,14 @@ static int walk_tree(struct visit *v)
     const struct tree *says = &v->says, *met = &v->met;
     int rc = 0;
     if (says->depth > DEPTH_MAX || (says->depth == 0) != (says->root == NO_PAGE))
-        return broken(v->walk, "%s: invalid depth %u", v->name, says->depth);
+        return broken(v->walk, "database \"%s\": invalid depth %u", v->name,
+                      says->depth);
     if (says->root != NO_PAGE) rc = walk_page(v, says->root, 1, any, any);
     if (rc != 0) return rc;
     if (says->branches != met->branches || says->leaves != met->leaves ||
         says->overflows != met->overflows || says->entries != met->entries)
-        return broken(v->walk, "%s: wrong count of pages or records", v->name);
+        return broken(v->walk, "database \"%s\": wrong count of pages or records",
+                      v->name);
     return 0;
 }
 
@@ -345,7 +348,8 @@ static int take_record(struct visit *v, struct sl_bytes key, struct sl_bytes val
 {
     (void)key;
     (void)value;
-    return sub ? broken(v->walk, "%s: a record has the flag of a database", v->name)
+    return sub ? broken(v->walk, "database \"%s\": a record has the flag of a database",
+                        v->name)
                : 0;
 }
 
@@ -360,11 +364,12 @@ static int take_free(struct visit *v, struct sl_bytes key, struct sl_bytes value
     /* For LMDB, transaction 0 means "none yet", so it would use these pages twice. */
     if (sub || txn == 0 || txn > w->meta.txn || value.n < sizeof count ||
         count > value.n / sizeof number - 1)
-        return broken(w, "free: the page list of transaction %zu is damaged", txn);
+        return broken(w, "free pages: the list of transaction %zu is damaged", txn);
     for (size_t i = 1; i <= count; i++) {
         memcpy(&number, value.at + i * sizeof number, sizeof number);
         if (number >= before)
-            return broken(w, "free: page %zu is out of order in its list", number);
+            return broken(w, "free pages: page %zu is out of order in its list",
+                          number);
         int rc = take_page(w, number);
         if (rc != 0) return rc;
         before = number;
@@ -403,8 +408,9 @@ static int check_meta(struct walk *w, const struct meta *m, size_t at)
      * pages that a transaction allocates and frees again. But if a damaged number of
      * the last page is too high, LMDB would extend the file up to it. */
     if (m->last > w->file_bytes / bytes + UNWRITTEN_MAX)
-        return broken(w, "meta page %zu: last page %zu is far beyond the end", at,
-                      m->last);
+        return broken(w,
+                      "meta page %zu: last page %zu is far beyond the end of the file",
+                      at, m->last);
     if ((m->free.flags & ~FILE_FLAGS) != INTEGER_KEY || m->main.flags != 0)
         return broken(w, "meta page %zu has invalid flags", at);
     return 0;
