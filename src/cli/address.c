@@ -11,21 +11,35 @@
 #include "cli/text.h"
 #include "sluice.h"
 
-int cli_address_invalid(const char *text)
-{
-    char shown[CLI_SAFE_SIZE];
-    return cli_usage_error(
-        "invalid address \"%s\"; write host, host:port, [::1]:port, unix:/path or "
-        "redis://host:port",
-        cli_safe_text(text, shown, sizeof shown));
-}
-
 /* Return the text after a prefix, which may be in upper or lower case; NULL if the text
  * has no such prefix. */
 static const char *after(const char *text, const char *prefix)
 {
     size_t n = strlen(prefix);
     return strncasecmp(text, prefix, n) == 0 ? text + n : NULL;
+}
+
+/* Write an address for a message. Text before an "@" may contain a password, so "***" replaces
+ * it; only the scheme of a URL stays. Returns `out`. */
+static const char *without_password(const char *text, char out[CLI_SAFE_SIZE])
+{
+    char shown[CLI_SAFE_SIZE + sizeof "***"];
+    const char *at = strrchr(text, '@'), *scheme = strstr(text, "://");
+    if (at == NULL || after(text, "unix:") != NULL)
+        return cli_safe_text(text, out, CLI_SAFE_SIZE);
+    size_t n = scheme != NULL && scheme < at ? (size_t)(scheme - text) + 3 : 0;
+    if (n > CLI_SAFE_SIZE / 2) n = 0;
+    snprintf(shown, sizeof shown, "%.*s***%s", (int)n, text, at);
+    return cli_safe_text(shown, out, CLI_SAFE_SIZE);
+}
+
+int cli_address_invalid(const char *text)
+{
+    char shown[CLI_SAFE_SIZE];
+    return cli_usage_error(
+        "invalid address \"%s\"; write host, host:port, [::1]:port, unix:/path or "
+        "redis://host:port",
+        without_password(text, shown));
 }
 
 /* Decode %XX. Returns false if the text is too long or an escape is invalid. */
@@ -66,6 +80,21 @@ static int take_login(const char *login, size_t n, struct cli_address *out)
     return 0;
 }
 
+/* Whether the port in "host:port" is a number from 1 to 65535, or there is no port. */
+static bool has_valid_port(const char *address, size_t n)
+{
+    char port[8];
+    uint64_t number;
+    const char *colon = memrchr(address, ':', n);
+    if (colon == NULL || memchr(colon, ']', n - (size_t)(colon - address)) != NULL)
+        return true;
+    size_t digits = n - (size_t)(colon + 1 - address);
+    if (digits >= sizeof port) return false;
+    memcpy(port, colon + 1, digits);
+    port[digits] = '\0';
+    return cli_number(port, 1, 65535, &number);
+}
+
 static int take_url(const char *url, struct cli_address *out)
 {
     size_t n = strcspn(url, "/?#");
@@ -82,6 +111,9 @@ static int take_url(const char *url, struct cli_address *out)
     if (url[0] != '[' && colon != NULL &&
         memchr(colon + 1, ':', n - (size_t)(colon + 1 - url)))
         return cli_usage_error("write an IPv6 address in brackets: redis://[::1]:PORT");
+    if (!has_valid_port(url, n)) /* The text after the colon may be a password. */
+        return cli_usage_error("the port in the redis:// address is invalid; write "
+                               "redis://:PASSWORD@HOST:PORT");
     snprintf(out->text, sizeof out->text, "%s%.*s",
              n == 0 || url[0] == ':' ? "127.0.0.1" : "", (int)n, url);
     return 0;
@@ -95,7 +127,8 @@ int cli_address_of_text(const char *text, struct cli_address *out)
     if (after(text, "rediss://") != NULL)
         return cli_usage_error("TLS is not supported in this version; write "
                                "redis://HOST:PORT for a connection without encryption");
-    if (after(text, "unix:") == NULL && strstr(text, "://") != NULL)
+    if (after(text, "unix:") == NULL &&
+        (strstr(text, "://") != NULL || strchr(text, '@') != NULL))
         return cli_address_invalid(text);
     if (snprintf(out->text, sizeof out->text, "%s", text) >= (int)sizeof out->text)
         return cli_address_invalid(text);
@@ -116,11 +149,11 @@ int cli_address_of_host(const char *host, const char *port, struct cli_address *
     const char *colon = strchr(host, ':');
     bool ipv6 = colon != NULL && strchr(colon + 1, ':') != NULL && host[0] != '[';
     if (host[0] == '\0' || (colon != NULL && !ipv6 && host[0] != '[') ||
-        strchr(host, '/') != NULL)
+        strpbrk(host, "/@") != NULL)
         return cli_usage_error(
             "HOST must be a host name or an IP address (got \"%s\"); "
             "--server takes addresses of other forms",
-            cli_safe_text(host, shown, sizeof shown));
+            without_password(host, shown));
     int n = snprintf(out->text, sizeof out->text, "%s%s%s:%s", ipv6 ? "[" : "", host,
                      ipv6 ? "]" : "", port);
     return n < (int)sizeof out->text ? 0 : cli_address_invalid(host);

@@ -322,6 +322,27 @@ def an_invalid_address_is_64(t):
 
 
 @test
+def the_error_for_an_invalid_address_does_not_repeat_the_password(t):
+    for address, shown in (
+            ("http://:secret@h", '"http://***@h"'), ("http://ann:secret@h:1/x", '"http://***@h:1/x"'),
+            (" redis://:secret@h", '" redis://***@h"'), ("redis:://:se@cret@h", '"redis:://***@h"'),
+            ("redis:/:secret@h:7", '"***@h:7"'), ("redis//:secret@h", '"***@h"'), (":secret@h", '"***@h"'),
+            ("ann:secret@h:1", '"***@h:1"'), ("secret@h", '"***@h"'), ("secret" * 100 + "://:x@h", '"***@h"'),
+            ("http://:" + "secret" * 100 + "@h", '"http://***@h"'),
+            ("redis://:secret@h:x", "the port"), ("redis://:secret", "the port"),
+            ("redis://default:secret", "the port"), ("redis://:secret%40h:1:", "in brackets"),
+            ("redis://:se/cret@h", "database 0"), ("redis://h:0", "the port"), ("redis://h:65536", "the port")):
+        for p in (t.sluice("do", "--server", address, "PING"),
+                  t.sluice("do", "PING", env={"SLUICE_SERVER": address})):
+            check((p.status, shown in p.err, "cret" in p.err), (64, True, False), address + " " + p.err)
+    for host in ("redis://:secret@h", ":secret@h", "secret@h"):
+        p = t.sluice("do", "-h", host, "PING")
+        check((p.status, "***@h" in p.err, "secret" in p.err), (64, True, False), p.err)
+    p = t.sluice("do", "--server", "unix:/none/a@b", "PING")
+    check((p.status, "unix:/none/a@b" in p.err), (69, True), "a path is not a password: " + p.err)
+
+
+@test
 def a_wrong_command_line_exits_with_64(t):
     for words in ([], ["--json"], ["--nonsense", "PING"], ["--json", "-q", "PING"]):
         p = t.sluice("do", *words)
@@ -390,7 +411,7 @@ def takes_redis_urls(t):
     path = t.write("password", "p@ss/w%rd\n")
     check(do("--password-file", path, "PING", env=env).out, "PONG\n", "the file precedes the URL")
     for url, message in (("rediss://a:1", "TLS is not supported"), ("redis://a/1", "database 0"),
-                         ("redis://ann:secret@a", "no user names"), ("redis://a:x", "invalid address"),
+                         ("redis://ann:secret@a", "no user names"), ("redis://a:x", "the port"),
                          ("redis://::1:7", "in brackets"),
                          ("redis://:secret%zz@a", "special characters"),
                          ("redis://:secret%0@a", "special characters")):
