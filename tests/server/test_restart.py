@@ -118,7 +118,7 @@ class State:
 def a_first_start_waits_for_nothing(t):
     s, c = start(t).with_clients(1)
     fence = c.acquire("k", "LEASE", 60000)
-    check_that("first start" in s.log, "it says so")
+    check_that("contains no earlier state" in s.log, "it says so")
     check(sorted(os.listdir(t.path("data"))), ["lock", "state", "store", "store-lock"])
     state = State(t)
     check(state.number("clean"), 0)
@@ -700,7 +700,7 @@ def a_directory_that_lost_its_state_is_refused(t, clean):
     os.unlink(t.path("data/lock"))
     s = start(t)  # as it says
     s.client().acquire("k", "LEASE", 60000)
-    check_that("first start" in s.log, "it is as new")
+    check_that("contains no earlier state" in s.log, "it is as new")
 
 
 test_of("a_directory_that_lost_its_state_is_refused_after_a_stop",
@@ -736,7 +736,8 @@ def a_directory_whose_first_start_failed_is_new(t):
     p = t.run(tap.program, "--port", "auto", "--data", t.path("data"), env=shims.env)
     check(p.status, 1)
     check_that(os.strerror(errno.EIO) in p.err, "it says why")
-    check_that("first start" in start(t).log, "it is as new")
+    check_that("first start" not in p.err, "it does not claim a start that failed: " + p.err)
+    check_that("contains no earlier state" in start(t).log, "it is as new")
 
 
 @test

@@ -86,7 +86,8 @@ static int convert_directory(struct sl_majority *m, enum sl_directory_use use,
     struct sl_state_reading r;
     enum sl_found found = sl_state_read(&r, m->directory.fd);
     if (found == SL_FOUND_NOTHING && use == SL_DIRECTORY_IS_NEW) {
-        sl_log(SL_LOG_INFO, "data: first start", "directory", m->directory.path, NULL);
+        sl_log(SL_LOG_INFO, "data: the directory contains no earlier state",
+               "directory", m->directory.path, NULL);
         return 0;
     }
     if (found != SL_FOUND)

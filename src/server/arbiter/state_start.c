@@ -130,7 +130,8 @@ static int take_over(struct server *s)
     if (use == SL_DIRECTORY_OF_NODE) return refuse_node(st);
     enum sl_found found = sl_state_read(&r, st->directory.fd);
     if (found == SL_FOUND_NOTHING && use == SL_DIRECTORY_IS_NEW) {
-        sl_log(SL_LOG_INFO, "data: first start", "directory", st->directory.path, NULL);
+        sl_log(SL_LOG_INFO, "data: the directory contains no earlier state",
+               "directory", st->directory.path, NULL);
         return 0;
     }
     if (found != SL_FOUND) return refuse_state(st, found);
