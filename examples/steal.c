@@ -2,10 +2,11 @@
  *
  *     cc steal.c $(pkg-config --cflags --libs sluice) -o steal && ./steal
  *
- * A report prints page after page. A letter with a higher priority requests the printer. The
- * service asks the report to release, and the report does so after its current page. A second
- * report ignores the request: it keeps the printer until its lease expires, and only then the
- * letter gets it. The program exits with 0 if this is what happened. */
+ * One thread holds the printer and prints a report, page after page. Another thread with a
+ * higher priority requests the printer for a letter. The service asks the report thread to
+ * release the printer, and it does so after its current page. In a second run the report thread
+ * ignores the request: it keeps the printer until its lease expires, and only then the letter
+ * thread gets it. The program exits with 0 if this is what happened. */
 #include <inttypes.h>
 #include <pthread.h>
 #include <sluice.h>
@@ -112,9 +113,9 @@ static bool scene(bool listens)
 int main(void)
 {
     if (sluice_open("memory:", NULL, &service) != SLUICE_OK) return 1;
-    printf("A report that releases when asked:\n");
+    printf("The report thread releases the printer when asked:\n");
     bool well = scene(true);
-    printf("\nA report that does not:\n");
+    printf("\nThe report thread ignores the request:\n");
     well = scene(false) && well;
     sluice_close(service);
     printf("\n%s\n", well ? "The printer had one user at a time."
