@@ -33,7 +33,7 @@ struct sl_journal_file; /* Opaque. */
 /* --- Start -------------------------------------------------------------------------- */
 
 /* Describe the present life of the journal in this directory (the inode is 0 if there is no
- * journal). `directory` is a file descriptor. */
+ * journal). `directory` is a file descriptor; wait_until_ms is 0. */
 void sl_journal_life(int directory, struct sl_life *out);
 
 /* The kind of file system, which decides what a directory can be used for. */
@@ -45,7 +45,8 @@ enum sl_journal_place {
 };
 enum sl_journal_place sl_journal_place(int directory);
 
-/* Map the journal for reading. Blocks. Returns 0; ENOENT if there is none; or an errno. */
+/* Read the journal into memory. Blocks. Returns 0; ENOENT if there is none; or an errno. EIO: note
+ * the error (sl_journal_file_note_error()). */
 int sl_journal_map(int directory, struct sl_bytes *out);
 void sl_journal_unmap(struct sl_bytes file);
 
@@ -69,9 +70,11 @@ void sl_journal_file_close(struct sl_journal_file *f);
 /* Write a frame with these records to the current file, and to the next file if there is one.
  * Returns 0 or an errno: ENOSPC if no space could be allocated (then nothing was written, and the
  * current file is intact), EFBIG if the file would exceed bytes_max, or another errno. After an
- * error the caller calls sl_journal_fail() and writes a new file. */
+ * error the caller calls sl_journal_fail() and writes a new file. If only the next file cannot be
+ * written, the result is 0, and sl_journal_file_copy() and sl_journal_file_commit() return the
+ * error. */
 int sl_journal_file_write(struct sl_journal_file *f, struct sl_bytes records,
-                          uint64_t position, uint64_t durable, sl_ms now_ms);
+                          uint64_t position, sl_ms now_ms);
 void sl_journal_file_limit(struct sl_journal_file *f, uint64_t bytes_max);
 
 /* Sync the current file. Blocks. Returns 0 or an errno. */
@@ -85,6 +88,12 @@ bool sl_journal_file_in_place(const struct sl_journal_file *f);
 
 uint64_t sl_journal_file_bytes(
     const struct sl_journal_file *f); /* Of the current file. */
+
+/* Describe the present life of the file that receives copies, or of the current file if there is no
+ * next file. Each file contains its own SL_ITEM_LIFE, because each has another inode: the owner
+ * copies this one instead of that of the old file, and puts no SL_ITEM_LIFE with
+ * sl_journal_file_write() while there is a next file. */
+void sl_journal_file_life(const struct sl_journal_file *f, struct sl_life *out);
 
 /* --- Replacing the file ------------------------------------------------------------------- */
 

@@ -19,9 +19,11 @@
  *     offset 4096   frames, each a multiple of 8 bytes, without gaps
  *       0  u32        SL_FRAME_MAGIC
  *       4  u32        the number of bytes of the frame, including this header
- *       8  u64        position: one more than that of the frame before
- *      16  u64        durable: the highest position that was certainly on disk when this frame
- *                     was written
+ *       8  u64        position: one more than that of the frame before; or the same, if this
+ *                     frame has items that were copied from an older file (file.h)
+ *      16  u64        durable: all bytes of this file before this offset were certainly on disk
+ *                     when this frame was written. (An offset, not a position: copied frames
+ *                     share a position.)
  *      24  i64        the time at which the frame was written
  *      32  u64        the checksum of the frame before; in the first frame, that of the header
  *      40  u64        checksum: XXH3 of bytes 0 to 39 and the records, with the seed that
@@ -115,10 +117,18 @@ void sl_header_write(char out[SL_HEADER_BYTES], enum sl_journal_use use,
                      const uint8_t id[SL_JOURNAL_ID_BYTES], uint64_t position,
                      struct sl_chain *chain);
 
-/* Write the header of a frame that contains these records, and advance the chain. The caller
- * writes `out` and then the records to the file. */
+struct sl_frame {
+    size_t bytes; /* Of the whole frame. */
+    uint64_t position;
+    uint64_t durable; /* An offset of the file. */
+    sl_ms now_ms;
+    struct sl_bytes records;
+};
+
+/* Write the header of a frame, and advance the chain. The caller sets everything in `frame` but
+ * `bytes`, and writes `out` and then the records to the file. */
 void sl_frame_seal(char out[SL_FRAME_HEADER_BYTES], struct sl_chain *chain,
-                   struct sl_bytes records, uint64_t durable, sl_ms now_ms);
+                   const struct sl_frame *frame);
 
 /* --- Reading ------------------------------------------------------------------- */
 
@@ -131,13 +141,6 @@ struct sl_header {
 /* Returns SLUICE_OK; SLUICE_EVERSION if this is a journal of another format; SLUICE_EINVAL if it
  * is not a journal or the header is damaged. */
 int sl_header_read(struct sl_bytes file, struct sl_header *out);
-
-struct sl_frame {
-    size_t bytes; /* Of the whole frame. */
-    uint64_t position, durable;
-    sl_ms now_ms;
-    struct sl_bytes records;
-};
 
 /* Read the frame at this offset, and advance the chain. Returns false if there is no intact frame
  * that continues the chain; then the chain has not changed. */

@@ -13,9 +13,9 @@
  *       largest value in the file): from the boot of the machine, if the file was written on this
  *       machine; from the start of the process otherwise. After a clean stop nothing is ignored,
  *       and new grants do not wait.
- *   J9  Replay stops at the first frame that is not intact. If that place is below a position that
- *       was known to be durable, or if an intact frame follows in the same life, the journal is
- *       damaged. In another life, frames after the last sync may be lost in any order.
+ *   J9  Replay stops at the first frame that is not intact. If a later frame says that this place
+ *       was durable, or if any intact frame follows in the same life, the journal is damaged. In
+ *       another life, frames after the last sync may be lost in any order.
  *
  * In another life the caller writes a new file, because the times of the old one count from
  * another boot. In the same life it truncates the file after the last intact frame (`bytes`) and
