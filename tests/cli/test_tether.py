@@ -621,7 +621,7 @@ def canal_rm_rejects_a_segment_in_use_by_an_executed_command(t):
 
 
 @test
-def of_many_that_are_killed_in_any_order_nothing_is_left(t):
+def no_permit_stays_taken_when_many_holders_are_killed_in_any_order(t):
     pids = []
     for n in range(12):
         options = (("-s",), ("-s", "-o"), ("-s", "-F"))[n % 3]

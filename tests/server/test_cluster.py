@@ -259,7 +259,7 @@ def a_lease_expires_without_any_command(t):
     check_error(one("EXTEND", "k", fence, 700), "LOST")
 
 
-def every_node_tells_events_once(t, count):
+def every_node_publishes_each_event_once(t, count):
     """Each step is everywhere before the next: messages of several nodes may cross."""
     c = Cluster(t, count)
     eyes, listeners = c.clients(), c.clients()
@@ -292,7 +292,7 @@ def every_node_tells_events_once(t, count):
 
 
 for count in (3, 5):
-    test_of("every_node_tells_events_once_%d" % count, every_node_tells_events_once, count)
+    test_of("every_node_publishes_each_event_once_%d" % count, every_node_publishes_each_event_once, count)
 
 
 @test
@@ -1090,7 +1090,7 @@ def fences_rise_when_all_are_gone_that_saw_them(t):
 
 
 @test
-def two_operators_at_once(t):
+def two_concurrent_membership_changes_are_applied_one_by_one(t):
     """Each change is whole: one is first, and the other follows it or is refused."""
     c = Cluster(t, warm=LEASE)
     for i in (4, 5):
@@ -1121,7 +1121,7 @@ def two_operators_at_once(t):
 
 
 @test
-def a_list_survives_all_nodes(t):
+def the_membership_survives_a_restart_of_all_nodes(t):
     c = Cluster(t, warm=LEASE)
     c.start(4)
     check(change(t, c.client(1), "ADD", 4, c.address(4)), 2)

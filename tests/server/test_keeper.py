@@ -343,7 +343,7 @@ def perform(address, protocol, steps):
     return said
 
 
-def as_on_one_server(t, protocol):
+def every_node_replies_as_a_single_server(t, protocol):
     live = shared(t)
     single = t.server("--data", t.path("data"))
     name = "as%dn0" % protocol
@@ -356,7 +356,7 @@ def as_on_one_server(t, protocol):
 
 
 for protocol in (2, 3):
-    test_of("every_command_answers_as_on_one_server_RESP%d" % protocol, as_on_one_server, protocol)
+    test_of("every_node_replies_as_a_single_server_RESP%d" % protocol, every_node_replies_as_a_single_server, protocol)
 
 
 @parts
@@ -386,7 +386,7 @@ def holders_are_told(t, at):
 
 
 @test
-def listeners_at_any_node_hear_of_all(t):
+def subscribers_at_every_node_receive_all_events(t):
     live = shared(t)
     listeners = [live.client(i, protocol) for i in live.roles() for protocol in (2, 3)]
     for i, x in enumerate(listeners):
@@ -764,7 +764,7 @@ def a_request_is_applied_once_over_three_keepers(t):
 
 
 @test
-def what_others_hold_is_reclaimed(t):
+def a_new_keeper_reclaims_the_grants_of_other_nodes(t):
     """Under the old fence; nobody else is granted more than the capacity; later fences are higher."""
     with trio(t) as (live, keeper, one, two):
         a, b, x = live.clients(one, two, two)
@@ -1141,7 +1141,7 @@ def a_deposed_keeper_hands_over(t):
 
 
 @test
-def fences_rise_through_all(t):
+def fences_rise_while_keepers_are_killed_suspended_and_stopped(t):
     """Keepers are killed, stopped and told to stop, while one key is taken again and again."""
     with cluster(t, options={"linger": "100ms"}) as live:
         over, last, wrong, count = threading.Event(), [0], [], [0]
@@ -1424,7 +1424,7 @@ def SIGTERM_stops_a_keeper_whose_etcd_hangs(t):
 
 
 @test
-def one_member_of_etcd_may_go(t):
+def the_cluster_works_without_one_member_of_etcd(t):
     with trio(t, etcd=3) as (live, keeper, one, two):
         a, b = live.clients(one, two)
         mutex, term = a.acquire("mutex"), live.term()

@@ -453,7 +453,7 @@ def a_reflected_proof_is_rejected(t):
 
 
 @test
-def a_meeting_that_was_heard_is_no_use_again(t):
+def a_recorded_handshake_cannot_be_replayed(t):
     node(t)
     p = Peer.of().linked()
     again = Peer.of()

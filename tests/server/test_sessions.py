@@ -175,7 +175,7 @@ def a_closed_holder_of_many_keys_releases_all_of_them_first(t):
 
 
 @test
-def what_a_holder_sent_before_it_closed_comes_first(t):
+def commands_that_a_client_sent_before_closing_are_executed_first(t):
     def send_and_close(holder):
         holder.send_raw(encode(["PING"]) * 2000 + encode(["ACQUIRE", "leased", "LEASE", FOREVER // 10]))
         holder.socket.shutdown(socket.SHUT_WR)
@@ -802,7 +802,7 @@ ENDS = (("release", (), "released %d", None),
         ("break_now", ("LEASE", 60000), "broken %d", b"broken"))
 
 
-def check_told_once(t, how, options, event, push):
+def the_end_of_a_grant_is_published_once(t, how, options, event, push):
     """S3: on lock:k, to a pattern, and to its holder."""
     s, sub, by_pattern, other = t.server("--linger", "100ms").with_clients(3)
     sub.subscribe("lock:k", "lock:end")
@@ -827,8 +827,8 @@ def check_told_once(t, how, options, event, push):
 
 
 for how, options, event, push in ENDS:
-    test_of("the_end_of_a_grant_is_told_once_%s%s" % (how, "_leased" if options else ""),
-            check_told_once, how, options, event, push)
+    test_of("the_end_of_a_grant_is_published_once_%s%s" % (how, "_leased" if options else ""),
+            the_end_of_a_grant_is_published_once, how, options, event, push)
 
 
 @test

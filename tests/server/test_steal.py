@@ -687,8 +687,8 @@ def ask_again(t, how):
            "stolen %d" % first])
 
 
-test_of("P8_a_higher_thief_comes_and_the_victim_hears_nothing_new", ask_again, "comes")
-test_of("P8_a_higher_thief_goes_and_the_victim_hears_nothing_new", ask_again, "goes")
+test_of("P8_a_second_thief_does_not_notify_the_victim_again", ask_again, "comes")
+test_of("P8_a_thief_that_leaves_does_not_notify_the_victim_again", ask_again, "goes")
 
 
 main(__doc__)

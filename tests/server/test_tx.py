@@ -196,7 +196,7 @@ FAILURES = (  # the word of its error, and what is sent
 
 
 @both_protocols
-def of_a_pipeline_that_failed_nothing_is_committed(t, protocol):
+def a_pipeline_with_a_failed_command_commits_nothing(t, protocol):
     s = start(t, *A_LIMIT)
     a, b = s.client(protocol), s.client()
     for i in range(3):
@@ -293,7 +293,7 @@ def readers_do_not_wait_for_each_other(t):
 
 
 @test
-def tables_and_keys_meet(t):
+def locks_on_a_table_conflict_with_locks_on_its_keys(t):
     """Locks on a whole table and on keys of it: what fits and what waits."""
     s = start(t)
     key = {"READ": ("TX.LOCK", "READ", "t", "k"), "WRITE": ("TX.LOCK", "WRITE", "t", "k")}
@@ -464,7 +464,7 @@ def a_restarted_transaction_takes_its_write_locks_first(t):
 
 
 @test
-def thirty_two_clients_on_two_keys_all_come_through(t):
+def thirty_two_clients_on_two_keys_all_finish(t):
     s = start(t)
     clients, rounds = 32, 4
     restarts = []
@@ -506,7 +506,7 @@ def thirty_two_clients_on_two_keys_all_come_through(t):
 
 
 @test
-def after_kill_9_what_was_committed_is_there(t):
+def after_kill_9_committed_data_is_there(t):
     s = start(t)
     put(s, "t", "committed", "1")
     c, w = s.clients(2)
@@ -553,7 +553,7 @@ def a_request_is_committed_once(t):
 
 
 @test
-def a_lost_answer_can_be_asked_for(t):
+def TX_OUTCOME_reports_a_commit_whose_reply_was_lost(t):
     s, c, other = start(t).with_clients(2)
     begin(c, "REQUEST", "r1")
     ok(c, "TX.PUT", "t", "k", "v")
@@ -773,7 +773,7 @@ def a_commit_on_its_way_is_answered_before_a_stop(t):
 
 
 @test
-def one_that_leaves_while_the_disk_works(t):
+def locks_are_held_until_the_commit_of_a_lost_client_is_decided(t):
     """Its locks are kept until it is known what became of its commit."""
     shims, s = slow(t)
     a, b, c = s.clients(3)

@@ -132,7 +132,7 @@ def again(t, directory, term, requests, store):
 
 
 @test
-def after_kill_9_all_that_was_answered_is_there_and_nothing_twice(t):
+def after_kill_9_each_confirmed_commit_is_stored_once(t):
     directory = t.path("data")
     os.mkdir(directory)
     r = random.Random(SEED)

@@ -38,7 +38,7 @@ UNIT_TEST(a_unit_has_its_ordinal_and_the_next_one_is_rejected)
     assert_int_equal(sluice_canal_acquire(w.canal, "db", capacity(3, 1), NULL), 3);
 }
 
-UNIT_TEST(what_one_does_not_hold_one_cannot_release)
+UNIT_TEST(a_thread_cannot_release_units_that_it_does_not_hold)
 {
     WORLD w = world_new(NULL);
     ACTOR a = actor_start(&w);

@@ -260,7 +260,7 @@ static void play(struct round *r, const int32_t *order)
     sl_table_check(r->table);
 }
 
-static void a_chain_of_the_table_is_one_long_in_any_order(void **state)
+static void a_holder_is_asked_once_in_whatever_order_thieves_arrive(void **state)
 {
     (void)state;
     static struct round r;
@@ -277,7 +277,7 @@ static void a_chain_of_the_table_is_one_long_in_any_order(void **state)
     }
 }
 
-static void a_chain_of_the_table_is_one_long_when_each_outbids_the_last(void **state)
+static void a_holder_is_asked_once_when_each_thief_has_a_higher_priority(void **state)
 {
     (void)state;
     static struct round r;
@@ -297,8 +297,8 @@ int main(void)
         cmocka_unit_test(the_number_0_0102_is_the_mean_of_no_distribution),
         cmocka_unit_test(the_quantiles_of_the_page_are_exact),
         cmocka_unit_test(N_of_a_random_order_is_H_P_within_three_sigma),
-        cmocka_unit_test(a_chain_of_the_table_is_one_long_in_any_order),
-        cmocka_unit_test(a_chain_of_the_table_is_one_long_when_each_outbids_the_last),
+        cmocka_unit_test(a_holder_is_asked_once_in_whatever_order_thieves_arrive),
+        cmocka_unit_test(a_holder_is_asked_once_when_each_thief_has_a_higher_priority),
     };
     return cmocka_run_group_tests_name("chain", tests, NULL, NULL);
 }

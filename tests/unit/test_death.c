@@ -556,7 +556,7 @@ UNIT_TEST(a_tethered_permit_stays_while_a_descendant_lives)
     assert_int_equal(nth, 1);
 }
 
-UNIT_TEST(closing_the_canal_leaves_what_others_have_by_the_tether)
+UNIT_TEST(a_permit_survives_closing_the_canal_while_a_child_has_the_tether)
 {
     WORLD w = world_new(NULL);
     struct sluice_canal *c;

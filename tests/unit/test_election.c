@@ -110,7 +110,7 @@ UNIT_TEST(a_node_outside_the_membership_claims_nothing)
 
 /* --- Doubts ------------------------------------------------------------------------ */
 
-UNIT_TEST(one_that_cannot_reach_the_keeper_does_not_depose_it)
+UNIT_TEST(a_node_that_cannot_reach_the_keeper_does_not_depose_it)
 {
     ELECTION s = watcher();
     uint64_t beat = 9;
@@ -128,7 +128,7 @@ UNIT_TEST(one_that_cannot_reach_the_keeper_does_not_depose_it)
 }
 
 /* Nor does its silence, in a cluster of five, with one that agrees. */
-UNIT_TEST(a_minority_does_not_depose_it)
+UNIT_TEST(a_minority_does_not_depose_the_keeper)
 {
     ELECTION s = watcher_of(5);
     uint64_t beat = 9;
@@ -141,7 +141,7 @@ UNIT_TEST(a_minority_does_not_depose_it)
     }
 }
 
-UNIT_TEST(closed_for_a_majority_is_a_reason_at_once)
+UNIT_TEST(a_keeper_that_a_majority_cannot_reach_is_deposed_at_once)
 {
     ELECTION s = watcher_of(5);
     SEES(2, CLOSED);
@@ -300,7 +300,7 @@ UNIT_TEST(a_keeper_that_no_cluster_can_have_is_closed)
 
 /* --- Heartbeats --------------------------------------------------------------------- */
 
-UNIT_TEST(silence_at_the_engine_is_checked_and_then_a_reason)
+UNIT_TEST(a_keeper_without_heartbeats_is_deposed_after_three_seconds)
 {
     ELECTION s = watcher();
     election_passes(s, 1000); /* Does the storage answer at all? */
@@ -492,7 +492,7 @@ UNIT_TEST(a_claiming_node_keeps_reporting_what_it_sees)
 
 /* --- It leads ------------------------------------------------------------------------- */
 
-UNIT_TEST(authority_is_counted_from_the_question)
+UNIT_TEST(the_authority_of_a_keeper_counts_from_its_request)
 {
     ELECTION s = keeper();
     assert_int_equal(election_view(s).authority_end_ms, 10000 + 1995);

@@ -517,7 +517,7 @@ TEST(S1_the_end_is_shrunk_by_the_drift_of_clocks)
     }
 }
 
-STAGE_TEST(S2_votes_are_a_set_of_nodes, 5)
+STAGE_TEST(S2_repeated_votes_of_a_node_count_once, 5)
 {
     hold(s, 0, 1, SL_MESSAGE_VOTE);
     uint64_t a = ASK(1, .lease_ms = 10000);
@@ -976,7 +976,7 @@ STAGE_TEST(X_a_lease_is_extended_and_released_through_any_node, 3)
     granted(s, ASK(2));
 }
 
-TEST(X_it_goes_on_at_another_when_its_node_dies)
+TEST(X_another_node_extends_a_lease_when_its_node_has_died)
 {
     for (sl_node_id dead = 1; dead <= 3; dead++) {
         struct stage *s = stage_new(3);
@@ -1101,7 +1101,7 @@ STAGE_TEST(X_acceptors_that_lack_the_lease_do_not_count, 3)
 /* And with the argument of README.md against it: node 2 restarts, forgets B's, and a TEACH
  * of A's lease that was on its way all the time arrives. If node 2 believed it, a majority
  * would have A's lease again, although B had come between. */
-STAGE_TEST(X_a_late_TEACH_brings_nothing_back, 3)
+STAGE_TEST(X_a_late_TEACH_does_not_restore_an_ended_lease, 3)
 {
     hold(s, 1, 2, SL_MESSAGE_TEACH);
     cut(s, 1, 2, SL_MESSAGE_ACQUIRE);
@@ -1149,7 +1149,7 @@ TEST(Q1_fences_rise_whoever_restarts)
 }
 
 /* A holds by nodes 1 and 2, all slow; node 2 forgets at once, and its clock is fast. */
-STAGE_TEST(Q2_the_silence_is_long_enough_for_clocks_apart, 3)
+STAGE_TEST(Q2_a_restarted_node_is_silent_long_enough_even_if_clocks_drift, 3)
 {
     s->client_ppm = -1000;
     run_at(s, 1, -1000);

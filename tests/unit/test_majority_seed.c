@@ -87,7 +87,7 @@ STAGE_TEST(L2_a_partial_commit_is_no_grant, 3)
 }
 
 /* An extension reaches one node: A's end is the old one, when B comes. */
-STAGE_TEST(L3_a_partial_extension_is_none, 3)
+STAGE_TEST(L3_an_extension_without_a_majority_does_not_extend_the_lease, 3)
 {
     sl_fence a = take(s, 1, 3000);
     int64_t began_us = s->now_us;
@@ -190,7 +190,7 @@ STAGE_TEST(L7_a_node_that_forgot_is_silent, 3)
 }
 
 /* A holds by two of three nodes, and there are five soon. */
-STAGE_TEST(L8_growth_does_not_make_another_majority, 3)
+STAGE_TEST(L8_added_nodes_cannot_form_a_second_majority, 3)
 {
     uint64_t a = take_without_3(s, 10000);
     cut(s, 0, 0, SL_MESSAGE_TEACH); /* Lessons may be lost: nothing depends on them. */
@@ -337,7 +337,7 @@ STAGE_TEST(L14_who_asks_in_vain_does_not_block_the_holder_s_extension, 3)
 }
 
 /* An attempt is given up before its request arrives. */
-STAGE_TEST(L15_an_abort_may_overtake_what_it_aborts, 3)
+STAGE_TEST(L15_an_attempt_that_arrives_after_its_abort_has_no_effect, 3)
 {
     uint64_t a = ask_and_keep(s, 10000);
     outcome(s, a);

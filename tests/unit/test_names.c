@@ -25,7 +25,7 @@ static const char *name_of(int i)
     return name;
 }
 
-UNIT_TEST(a_million_names_pass_through_ten_thousand_places)
+UNIT_TEST(a_canal_of_ten_thousand_keys_serves_a_million_names)
 {
     enum { NAMES = 1000000, KEYS = 10000, HELD = 5000 };
     WORLD w = world_new(
@@ -103,7 +103,7 @@ UNIT_TEST(a_name_that_comes_back_begins_at_nothing_and_old_handles_stay_true)
 }
 
 /* Three processes and a table much too small, each with its own idea of the names. */
-UNIT_TEST(names_compete_between_processes_and_no_permit_strays)
+UNIT_TEST(processes_that_replace_keys_never_misplace_a_permit)
 {
     enum { ACTORS = 3, ROUNDS = 20000 };
     WORLD w = world_new(

@@ -386,7 +386,7 @@ static void compare(const struct stage *a, const struct stage *b)
     }
 }
 
-UNIT_TEST(a_table_that_was_put_back_is_as_it_was)
+UNIT_TEST(a_restored_table_equals_the_original)
 {
     size_t copied = 0;
     for (uint64_t seed = 1; seed <= 100; seed++) {

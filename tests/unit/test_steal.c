@@ -638,7 +638,7 @@ UNIT_TEST(P11_a_lease_that_ends_during_the_handshake_is_told_once)
          "100\n[200]\n");
 }
 
-UNIT_TEST(P12_a_thief_whose_time_is_over_withdraws)
+UNIT_TEST(P12_a_thief_that_times_out_withdraws_its_request)
 {
     STAGE s = stage_new();
     ASK('a', .lease_ms = 5000);
@@ -837,7 +837,7 @@ UNIT_TEST(PR6_a_thief_waits_as_long_as_it_said_and_no_longer)
 
 /* --- Early entry: f x WAIT -------------------------------------------------- */
 
-UNIT_TEST(f_one_never_enters_early)
+UNIT_TEST(STEAL_without_f_never_enters_early)
 {
     STAGE s = stage_new();
     ASK('a', .lease_ms = 10000);
@@ -849,7 +849,7 @@ UNIT_TEST(f_one_never_enters_early)
          "b timed out\na withdrawn\n");
 }
 
-UNIT_TEST(f_half_enters_next_to_its_victim_and_is_marked)
+UNIT_TEST(STEAL_with_f_enters_early_and_its_grant_is_marked)
 {
     STAGE s = stage_new();
     ASK('a', .lease_ms = 10000);

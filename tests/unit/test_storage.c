@@ -472,7 +472,7 @@ static void work_is_done_in_pieces_and_reports_the_rest(void **state)
 
 enum { SMALL = 1 << 20 };
 
-static void in_a_group_each_stands_or_falls_alone(void **state)
+static void commits_in_one_write_succeed_or_fail_independently(void **state)
 {
     struct stage *s = *state;
     uint64_t term = claim(s);
@@ -783,7 +783,7 @@ static void compare_revisions(const struct stage *s, struct model *m,
     if (t->revision == 0) assert_int_equal(got, 0);
 }
 
-static void by_chance_it_does_what_a_model_does(void **state)
+static void random_operations_have_the_results_of_a_model(void **state)
 {
     struct stage *s = *state;
     static struct model m;
@@ -865,14 +865,14 @@ int main(void)
         TEST(in_a_group_the_order_is_that_of_submission),
         TEST(requests_that_are_not_old_are_kept),
         TEST(what_was_submitted_is_done_before_the_end),
-        TEST(by_chance_it_does_what_a_model_does),
+        TEST(random_operations_have_the_results_of_a_model),
     };
     /* Of the disk, and how LMDB uses it. */
     static struct CMUnitTest of_lmdb[] = {
         TEST(those_that_wait_together_share_a_sync),
         TEST(nothing_is_answered_before_its_sync),
         TEST(work_is_done_in_pieces_and_reports_the_rest),
-        TEST(in_a_group_each_stands_or_falls_alone),
+        TEST(commits_in_one_write_succeed_or_fail_independently),
         TEST(a_full_store_reads_deletes_and_continues),
         TEST(old_requests_are_forgotten_a_few_at_a_time_the_oldest_first),
         TEST(a_failed_write_was_not_done_and_the_rest_continues),

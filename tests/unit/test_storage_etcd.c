@@ -200,7 +200,7 @@ static void those_that_wait_together_are_one_transaction(void **state)
     assert_int_equal(groups(s), CROWD);
 }
 
-static void in_a_group_each_stands_or_falls_alone(void **state)
+static void commits_in_one_write_succeed_or_fail_independently(void **state)
 {
     struct stage *s = *state;
     struct sl_storage_result known;
@@ -418,7 +418,7 @@ static void a_bar_whose_answer_is_lost_is_there(void **state)
     }
 }
 
-static void while_it_is_not_known_an_outcome_waits(void **state)
+static void an_outcome_is_not_reported_until_it_is_known(void **state)
 {
     struct stage *s = *state;
     uint64_t term = claim(s);
@@ -446,7 +446,7 @@ static unsigned pick(uint64_t *random, unsigned below)
 
 /* Whatever is lost, and whenever the late ones come: what was told to be committed was
  * written, once. */
-static void by_chance_what_is_lost_is_done_once(void **state)
+static void random_lost_replies_never_repeat_a_commit(void **state)
 {
     enum { ROUNDS = 150, MOST = 8 };
     static const char *const words[] = {"request_put", "request_txn", "/v3/lease"};
@@ -551,7 +551,7 @@ static void a_claim_belongs_to_one_node_and_its_data_survives(void **state)
     assert_int_equal(look(s).fence_limit, 4000);
 }
 
-static void a_claim_whose_answer_is_lost_is_known_by_its_own_sign(void **state)
+static void a_node_recognizes_its_claim_after_a_lost_reply(void **state)
 {
     struct stage *s = *state;
     struct sl_storage_result got;
@@ -579,7 +579,7 @@ static void a_claim_whose_answer_is_lost_is_known_by_its_own_sign(void **state)
     assert_int_equal(look(s).term, term + 1);
 }
 
-static void a_renewal_that_is_lost_fails_and_does_not_come_back(void **state)
+static void a_lost_renewal_fails_and_has_no_effect_when_it_arrives_late(void **state)
 {
     struct stage *s = *state;
     uint64_t term = claim(s);
@@ -915,7 +915,7 @@ static void commits_go_on_without_one_member(void **state)
     }
 }
 
-static void while_all_are_gone_errors_say_so_and_then_all_goes_on(void **state)
+static void requests_fail_while_all_of_etcd_is_down_and_succeed_afterwards(void **state)
 {
     struct stage *s = *state;
     uint64_t term = claim(s);
@@ -1063,7 +1063,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         TEST(those_that_wait_together_are_one_transaction),
-        TEST(in_a_group_each_stands_or_falls_alone),
+        TEST(commits_in_one_write_succeed_or_fail_independently),
         TEST(a_group_that_does_not_fit_alone_each_is_split),
         TEST(limits_of_etcd_have_their_own_errors),
         TEST(a_commit_whose_answer_is_lost_is_done_once),
@@ -1071,11 +1071,11 @@ int main(void)
         TEST(a_group_whose_answer_is_lost_is_done_once),
         TEST(outcomes_from_before_a_term_change_are_reported),
         TEST(a_bar_whose_answer_is_lost_is_there),
-        TEST(while_it_is_not_known_an_outcome_waits),
-        TEST(by_chance_what_is_lost_is_done_once),
+        TEST(an_outcome_is_not_reported_until_it_is_known),
+        TEST(random_lost_replies_never_repeat_a_commit),
         TEST(a_claim_belongs_to_one_node_and_its_data_survives),
-        TEST(a_claim_whose_answer_is_lost_is_known_by_its_own_sign),
-        TEST(a_renewal_that_is_lost_fails_and_does_not_come_back),
+        TEST(a_node_recognizes_its_claim_after_a_lost_reply),
+        TEST(a_lost_renewal_fails_and_has_no_effect_when_it_arrives_late),
         TEST(another_format_is_rejected_with_a_message),
         TEST(a_watcher_is_notified),
         TEST(a_watch_continues_after_etcd_was_down_and_compacted),
@@ -1090,7 +1090,7 @@ int main(void)
     };
     static const struct CMUnitTest of_three[] = {
         TEST_OF_THREE(commits_go_on_without_one_member),
-        TEST_OF_THREE(while_all_are_gone_errors_say_so_and_then_all_goes_on),
+        TEST_OF_THREE(requests_fail_while_all_of_etcd_is_down_and_succeed_afterwards),
         TEST_OF_THREE(what_was_on_its_way_is_settled_when_they_are_back),
     };
     static const struct CMUnitTest refusals[] = {

@@ -181,7 +181,7 @@ static void page_numbers_are_within_the_file(void **state)
     close_file(&f);
 }
 
-static void nodes_lie_in_their_page_without_overlap(void **state)
+static void overlapping_nodes_of_a_page_are_reported(void **state)
 {
     struct file f = open_file(*state);
     size_t root = number_at(&f, database(&f, "meta") + ROOT);
@@ -301,7 +301,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(each_page_has_one_owner),
         TEST(page_numbers_are_within_the_file),
-        TEST(nodes_lie_in_their_page_without_overlap),
+        TEST(overlapping_nodes_of_a_page_are_reported),
         TEST(keys_are_in_order_and_counts_match),
         TEST(a_store_is_checked_in_a_child_process),
         TEST(random_damage_never_crashes_the_check),

@@ -390,7 +390,7 @@ UNIT_TEST(a_check_finds_each_broken_invariant)
 
 /* --- A disk that does not say what became of it ------------------------------ */
 
-UNIT_TEST(a_commit_whose_end_failed_is_read_again)
+UNIT_TEST(after_a_failed_write_the_storage_reads_whether_it_was_committed)
 {
     struct stage *s = *state;
     struct sl_storage_result got;
@@ -452,7 +452,7 @@ UNIT_TEST(a_forgotten_commit_is_never_reported_as_done)
     assert_string_equal(value_of(s, "t", "k"), "v");
 }
 
-UNIT_TEST(nobody_is_answered_while_the_outcome_is_unknown)
+UNIT_TEST(no_commit_is_answered_while_its_outcome_is_unknown)
 {
     struct stage *s = *state;
     uint64_t term = claim(s);

@@ -129,7 +129,7 @@ UNIT_TEST(zero_and_excessive_capacities_are_rejected)
 
 /* --- Shared --------------------------------------------------------------- */
 
-UNIT_TEST(shared_ones_share_among_themselves_only)
+UNIT_TEST(a_shared_request_fits_only_with_other_shared_requests)
 {
     STAGE s = stage_new();
     ASK('a', .shared = true);
@@ -243,7 +243,7 @@ static int extend(struct stage *s, char who, sl_fence fence, sl_ms ms,
     return status;
 }
 
-UNIT_TEST(a_lease_is_pushed_back_and_never_forward)
+UNIT_TEST(EXTEND_never_shortens_a_lease)
 {
     STAGE s = stage_new();
     sl_ms left;

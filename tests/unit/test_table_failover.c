@@ -487,7 +487,7 @@ UNIT_TEST(a_thief_does_not_ask_what_becomes_its_own)
     SAID("- withdrawn k\n");
 }
 
-UNIT_TEST(what_cannot_have_been_is_not_reclaimed)
+UNIT_TEST(an_impossible_grant_is_not_reclaimed)
 {
     STAGE s = stage_new();
     struct sl_grant_view v = grant(4000, 700);

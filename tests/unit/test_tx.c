@@ -142,7 +142,7 @@ UNIT_TEST(when_it_stops_a_commit_that_was_not_fetched_is_not_ordered)
     assert_false(sl_tx_manager_next(s->manager, &order));
 }
 
-UNIT_TEST(one_whose_commit_is_stale_stops)
+UNIT_TEST(a_keeper_whose_commit_is_stale_stops)
 {
     struct stage *s = stage_new(), *old = s, *new = stage_beside(s);
     BEGIN(1), PUT(1, "a", "old"), BEGIN(2), GET(2, "b"), BEGIN(3), WRITE(3, "a");
@@ -211,7 +211,7 @@ UNIT_TEST(every_mode_has_a_name)
 
 /* Two transactions, three items, two modes. The first holds the row, the second requests the
  * column: "x" if it waits. */
-UNIT_TEST(all_36_pairs_of_kinds_and_items)
+UNIT_TEST(of_all_pairs_of_locks_exactly_the_conflicting_ones_wait)
 {
     static const char *const item[] = {"a", "b", "*"};
     static const char *const expected[] = {
@@ -482,7 +482,7 @@ UNIT_TEST(a_cycle_of_table_and_key)
 }
 
 /* A queue blocks, too: 3 fits next to 1, but is behind 2, which waits for 1. */
-UNIT_TEST(a_cycle_through_a_line)
+UNIT_TEST(a_deadlock_through_the_queue_is_found)
 {
     STAGE s = stage_new();
     for (uint64_t i = 1; i <= 3; i++) BEGIN(i);
@@ -511,7 +511,7 @@ UNIT_TEST(a_deadlock_closed_by_an_earlier_waiter)
 }
 
 /* One wait may close several. */
-UNIT_TEST(two_cycles_closed_at_once)
+UNIT_TEST(two_deadlocks_closed_by_one_request_are_both_resolved)
 {
     STAGE s = stage_new();
     for (uint64_t i = 1; i <= 3; i++) BEGIN(i);
@@ -649,7 +649,7 @@ UNIT_TEST(many_cycles_closed_at_once_are_found_in_one_search)
 }
 
 /* Many hold "b" and wait for the first of a long chain, whose last waits for the new waiter. */
-UNIT_TEST(a_long_way_is_walked_once)
+UNIT_TEST(the_search_for_deadlocks_visits_a_shared_chain_once)
 {
     struct sl_tx_manager *k = crowd_new(SL_NEVER);
     char mine[12], next[12];
@@ -671,7 +671,7 @@ UNIT_TEST(a_long_way_is_walked_once)
 
 /* All of a long chain have "b", and the first of it is the youngest: each loses, one after the
  * other, and nobody walks the rest of the chain again. */
-UNIT_TEST(a_chain_that_loses_from_its_head_is_walked_once)
+UNIT_TEST(a_chain_that_is_restarted_one_by_one_is_searched_once)
 {
     struct sl_tx_manager *k = crowd_new(SL_NEVER);
     char mine[12], next[12];
@@ -1006,7 +1006,7 @@ UNIT_TEST(a_limit_of_the_bytes_of_all)
 }
 
 /* A key and its table are two. */
-UNIT_TEST(a_limit_of_the_locks_of_all)
+UNIT_TEST(the_locks_of_all_transactions_have_a_limit)
 {
     struct sl_tx_manager_limits limits = stage_limits;
     limits.total_locks_max = 5;

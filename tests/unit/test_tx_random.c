@@ -510,7 +510,7 @@ static void play(uint64_t number)
     stage_end(w->s);
 }
 
-UNIT_TEST(what_is_committed_is_serializable)
+UNIT_TEST(random_committed_transactions_are_serializable)
 {
     struct world *w = &world;
     bool all = play_histories("test_tx_random", HISTORIES, play);

@@ -56,7 +56,7 @@ static void check_order(const struct crowd *c)
     assert_int_equal(listed, expected);
 }
 
-UNIT_TEST(groups_are_in_the_order_of_their_oldest_waits)
+UNIT_TEST(keys_are_listed_in_the_order_of_their_oldest_waits)
 {
     static struct crowd c;
     struct sl_random random;
