@@ -95,26 +95,28 @@ static const char method[] =
     "unit and its release, by one thread, without waiters. Capacities are so large "
     "that every acquire succeeds. The benchmark checks this, and that no unit is "
     "held afterwards. Two processes start at a barrier in shared memory. The time "
-    "from the first start to the last end is divided by the pairs of both. With "
-    "only one CPU these sections are skipped.";
+    "from the first start to the last end is divided by the number of pairs of "
+    "both processes. With only one CPU these sections are skipped.";
 static const char method_rivals[] =
     "Bare compare-and-swap is the minimum work of such a lock: load, compare with "
     "the capacity, compare-and-swap, inlined into the loop. One variant uses 8 "
     "bytes, the other 16 bytes as Sluice does. The 16-byte variant loads two "
-    "halves, which is faster, and swaps with the library's own instruction (x86-64: "
-    "lock cmpxchg16b). Shared libraries. Sluice, the POSIX semaphore and the system "
-    "calls go through shared libraries, as in a user's program. Other locks. POSIX: "
-    "sem_trywait and sem_post. SysV: one semop each way, with IPC_NOWAIT and "
-    "SEM_UNDO, and a fixed capacity, which needs one operation instead of two. "
-    "flock: LOCK_EX and LOCK_NB; for two processes with one key LOCK_SH, because a "
-    "rejected call would be faster than a grant. Canal lock's buckets: its "
-    "algorithm in C, without ETS and without the process that monitors the holders. "
-    "Locks that are bytes in memory have 128 bytes each. Only Sluice by name looks "
-    "up a name. Killed holder. A process holds one unit of each of 10000 keys and "
-    "is killed. The time ends when another process has a unit of the first key. In "
-    "Sluice, that acquire releases everything that the killed process held. With "
-    "SEM_UNDO the kernel releases it during the exit; the benchmark subtracts the "
-    "exit time of a process that holds nothing.";
+    "halves, which is faster than one 16-byte load, and swaps with the instruction "
+    "that the library uses (x86-64: lock cmpxchg16b). Shared libraries. Sluice, the "
+    "POSIX semaphore and the system calls go through shared libraries, as in a "
+    "user's program. Other locks. POSIX: sem_trywait and sem_post. SysV: one semop "
+    "each way, with IPC_NOWAIT and SEM_UNDO, and a fixed capacity, which needs one "
+    "operation instead of two. flock: LOCK_EX and LOCK_NB; for two processes with "
+    "one key LOCK_SH, because a rejected call would be faster than a grant. Canal "
+    "lock's buckets: the algorithm of canal lock (an Erlang library) in C, without "
+    "ETS and without the process that monitors the holders. Each lock that consists "
+    "of plain memory has 128 bytes. Of all locks, only \"Sluice by name\" looks up "
+    "a name; \"Sluice by handle\" looks it up once, before the measurement "
+    "(sluice_key_resolve). Killed holder. A process holds one unit of each of 10000 "
+    "keys and is killed. The time ends when another process has a unit of the first "
+    "key. In Sluice, that acquire releases everything that the killed process held. "
+    "With SEM_UNDO the kernel releases the units during the exit; the benchmark "
+    "subtracts the exit time of a process that holds nothing.";
 
 static void print_head(const struct report *r)
 {

@@ -55,22 +55,22 @@ static const char method[] =
     "acquires a lock with a lease of 30 s (17-byte key, 22-byte value) and releases it. Each "
     "connection has 32 keys of its own. Sluice: ACQUIRE key LEASE 30000 VALUE v, RELEASE key "
     "fence. Redis: SET key v NX PX 30000, and the script that deletes a key with that value, "
-    "by EVALSHA; it writes nothing to disk. The empty server receives the commands of Sluice. "
-    "The benchmark checks that each lock was granted and released. Pipelined by 32. 32 "
-    "acquires in one write and, when all replies have arrived, 32 releases in one write. CPU. "
-    "User and system time of all threads of the server, in nanoseconds, from "
+    "by EVALSHA; Redis writes nothing to disk. The empty server receives the commands of "
+    "Sluice. The benchmark checks that each lock was granted and released. Pipelined by 32. "
+    "32 acquires in one write and, when all replies have arrived, 32 releases in one write. "
+    "CPU. User and system time of all threads of the server, in nanoseconds, from "
     "/proc/PID/task/*/schedstat before and after a run. The kernel's work for a message "
     "counts for its sender. Memory. The growth of the server's resident memory with a million "
     "held locks. Turns. A turn is one iteration of the server's event loop; INFO latency "
     "reports the CPU time of the longest one. A million leases expire within a few "
     "milliseconds, while connections wait for some of the keys and one connection subscribes. "
-    "If the longest turn of the quiet time before is the same, no turn that expired leases "
-    "was longer. The benchmark requests single sections of INFO, because the section memory "
-    "causes a long turn itself. The server runs with --keep-alive 0: with thousands of idle "
-    "connections on loopback, the kernel drops probes and then closes connections. Waiters. "
-    "As many connections as the limit of open files allows wait for one key. Each releases it "
-    "after its grant and joins the queue again. The lock table alone, without sockets, does "
-    "the same with 100000 waiters.";
+    "If the longest turn is the same as in the quiet time before, no turn that expired leases "
+    "was longer. The benchmark requests single sections of INFO, because a request for the "
+    "section memory itself causes a long turn. The server runs with --keep-alive 0: with "
+    "thousands of idle connections on loopback, the kernel drops probes and then closes "
+    "connections. Waiters. As many connections as the limit of open files allows wait for one "
+    "key. Each connection releases the lock after its grant and joins the queue again. The "
+    "benchmark does the same with the lock table alone, without sockets, and 100000 waiters.";
 /* clang-format on */
 
 /* What the command line says beyond struct bench. */

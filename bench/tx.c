@@ -45,14 +45,15 @@ static const char method[] =
     "SQLite. WAL, synchronous=FULL, one prepared statement per transaction (INSERT ... ON "
     "CONFLICT DO UPDATE), inside the benchmark's process: without server, network and "
     "parsing. Each client is a thread with a connection. A mutex lets the threads write one "
-    "after the other, so that none sleeps longer than necessary. No mutex: SQLite's own "
-    "waiting, with a busy timeout of 60 s, as between separate programs. Rounds. In each "
-    "round all run once, for the same time, and a different one begins each round. A warm-up "
-    "round comes first. The results are the median of the rounds, followed by the minimum and "
-    "the maximum. Nothing is pinned; servers are idle unless it is their turn. CPU. User and "
-    "system time of server and clients together, because SQLite's includes both. Locks. A "
-    "transaction takes 128 locks with TX.LOCK WRITE t key, on keys that no other client uses, "
-    "and is aborted, so nothing is written to disk. By 32: 32 commands in one write.";
+    "after the other, so that no thread sleeps longer than necessary. No mutex: the threads "
+    "use SQLite's own waiting, with a busy timeout of 60 s, as between separate programs. "
+    "Rounds. In each round all columns run once, for the same time, and a different one "
+    "begins each round. A warm-up round comes first. The results are the median of the "
+    "rounds, followed by the minimum and the maximum. Nothing is pinned; servers are idle "
+    "unless it is their turn. CPU. User and system time of server and clients together, "
+    "because the time of SQLite includes both. Locks. A transaction takes 128 locks with "
+    "TX.LOCK WRITE t key, on keys that no other client uses, and is aborted, so nothing is "
+    "written to disk. By 32: 32 commands in one write.";
 /* clang-format on */
 
 enum { GROUPED, ALONE, SQLITE, COLUMNS };
