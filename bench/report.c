@@ -112,7 +112,7 @@ static const char method_rivals[] =
     "ETS and without the process that monitors the holders. Each lock that consists "
     "of plain memory has 128 bytes. Of all locks, only \"Sluice by name\" looks up "
     "a name; \"Sluice by handle\" looks it up once, before the measurement "
-    "(sluice_key_resolve). Killed holder. A process holds one unit of each of 10000 "
+    "(sluice_key_resolve()). Killed holder. A process holds one unit of each of 10000 "
     "keys and is killed. The time ends when another process has a unit of the first "
     "key. In Sluice, that acquire releases everything that the killed process held. "
     "With SEM_UNDO the kernel releases the units during the exit; the benchmark "
