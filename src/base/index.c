@@ -181,10 +181,12 @@ static void give_number(struct sl_index *x, uint32_t number)
 static void put(struct sl_index_table *t, uint64_t slot)
 {
     size_t at = home_of(t, slot);
-    /* put() does not reuse the slots of removed items; `used` includes them. */
-    while (t->slots[at] != 0) at = after(t, at);
+    /* Reuse the slot of a removed item. Otherwise two keys that are often added and
+     * removed would each take the slot behind the other, and leave ever more slots
+     * of removed items for searches to visit. */
+    while (is_item(t->slots[at])) at = after(t, at);
+    if (t->slots[at] == 0) t->used++;
     t->slots[at] = slot;
-    t->used++;
 }
 
 /* Find the slot of an item, or the slot of a key if item is NULL. Returns NULL if

@@ -117,6 +117,41 @@ UNIT_TEST(a_scan_sees_all_that_stays_whatever_comes_and_goes)
     sl_index_free(&x);
 }
 
+/* Returns the length of the longest run of slots that are not empty. No search visits more slots. */
+static size_t longest_search(const struct sl_index *x)
+{
+    size_t most = 0, run = 0;
+    assert_null(x->before.slots);
+    for (size_t i = 0; i < 2 * x->now.size; i++) { /* Twice: a run may pass the end. */
+        run = x->now.slots[i % x->now.size] == 0 ? 0 : run + 1;
+        if (run > most) most = run;
+    }
+    return most;
+}
+
+UNIT_TEST(keys_that_are_often_added_and_removed_do_not_make_searches_longer)
+{
+    enum { HOT = 300, CHANGES = 200000 };
+    struct sl_index x;
+    uint64_t random = 88172645463325252ull;
+    sl_index_init(&x, &kind, (struct sl_hash_key){1, 2});
+    for (uint32_t n = 0; n < ITEMS; n++) put(&x, n);
+    while (x.before.slots != NULL) sl_index_step(&x);
+    const uint64_t *slots = x.now.slots;
+    size_t before = longest_search(&x);
+    for (int i = 0; i < CHANGES; i++) {
+        random ^= random << 13, random ^= random >> 7, random ^= random << 17;
+        uint32_t n = (uint32_t)(random % HOT);
+        if (items[n].in) take(&x, n);
+        else put(&x, n);
+    }
+    assert_ptr_equal(x.now.slots, slots); /* No new table was needed. */
+    assert_true(longest_search(&x) <= 2 * before);
+    assert_true(x.now.used <= ITEMS);
+    look_all_up(&x);
+    sl_index_free(&x);
+}
+
 UNIT_TEST(chunks_of_numbers_are_freed_and_used_again)
 {
     struct sl_index x;
