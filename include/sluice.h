@@ -234,9 +234,9 @@ struct sluice_want {
 };
 
 /* Acquire units of a key. Borrows all arguments. If the request is granted, the call returns
- * the number of units that all threads now hold, which is positive (as in canal lock's
- * {acquired, N}). This number may include units of dead threads that Sluice has not
- * released yet.
+ * the number of units that all threads now hold, which is positive (as in {acquired, N} of
+ * the Erlang library canal_lock). This number may include units of dead threads that Sluice
+ * has not released yet.
  * EFULL: the timeout has expired and the units still do not fit, even though Sluice has released
  * the units of dead threads.
  * EBUSY: the call could not look up or add the key, because another process was stopped
@@ -317,8 +317,8 @@ struct sluice_key_info {
     uint32_t waiters;                /* Number of threads that wait for units. */
     struct sluice_capacity capacity; /* The largest capacity among the last requests of
                                       * the holders and waiters. */
-    uint32_t
-        capacities_differ; /* 1: holders and waiters declared different capacities. */
+    /* 1: holders and waiters declared different capacities. */
+    uint32_t capacities_differ;
 };
 
 /* A thread that holds units of a key or waits for them. */
@@ -336,8 +336,8 @@ struct sluice_holder {
                          * the byte at this offset of the segment's file. */
     uint64_t units; /* Units held or requested. */
     struct sluice_capacity capacity; /* As declared in the thread's last request. */
-    int64_t
-        since_ms; /* Start of the grant or wait, in ms since 1970, accurate to 4 ms. */
+    /* Start of the grant or wait, in ms since 1970, accurate to 4 ms. */
+    int64_t since_ms;
 };
 
 /* Iterate over the keys of a segment, or over the holders and then the waiters of a key. Set
@@ -350,11 +350,11 @@ SLUICE_API int sluice_canal_next_key(struct sluice_canal *c, uint64_t *cursor,
 SLUICE_API int sluice_canal_next_holder(struct sluice_canal *c, const char *key,
                                         uint64_t *cursor, struct sluice_holder *out);
 
-/* Format the number of units held in each bucket as text, as canal lock does. For example, 7
- * units held at the capacity {3, 3} give "[3,3,1]". If more units are held than the capacity
- * allows, the text has additional buckets. Write at most size bytes, including the
- * terminating NUL; a longer text is cut and ends in "...]". Return the number of bytes
- * written, not counting the NUL. */
+/* Format the number of units held in each bucket as text, as the Erlang library canal_lock does.
+ * For example, 7 units held at the capacity {3, 3} give "[3,3,1]". If more units are held than the
+ * capacity allows, the text has additional buckets. Write at most size bytes, including the
+ * terminating NUL; a longer text is cut and ends in "...]". Return the number of bytes written, not
+ * counting the NUL. */
 SLUICE_API size_t sluice_canal_picture(uint64_t held, struct sluice_capacity capacity,
                                        char *out, size_t size);
 
@@ -523,8 +523,8 @@ struct sluice_view {
     int32_t priority;
     uint32_t waits;  /* 0: the entry is a holder. 1: it is a waiter. */
     uint32_t shared; /* 1: a shared lock. */
-    uint32_t
-        asked; /* 1: the holder was asked to release, or the lock was stolen from it. */
+    /* 1: the holder was asked to release, or the lock was stolen from it. */
+    uint32_t asked;
     uint32_t steals; /* 1: the waiter uses `steal`. */
     uint32_t broken; /* 1: sluice_break() has revoked the grant. */
     uint32_t units;

@@ -70,8 +70,8 @@ void sl_longest_given(struct sl_longest *x, sl_ms lease_ms, sl_ms end_ms);
  * soon, not rounded. */
 sl_ms sl_longest_now(const struct sl_longest *x, sl_ms now_ms);
 
-/* Returns the lease limit that is certain to be on disk, when either of the two may
- * be there. */
+/* Returns the lease limit to rely on while either of these two limits may be on
+ * disk. */
 static inline sl_ms sl_longest_sure(sl_ms kept_ms, sl_ms written_ms)
 {
     return kept_ms < written_ms ? kept_ms : written_ms;

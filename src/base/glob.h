@@ -1,8 +1,8 @@
 /* glob.h - glob patterns for keys: * ? [a-z] [^a-z], and \ to escape any of these.
  *
- * A pattern is compiled once. Then each byte of a text takes at most one step for
- * every 64 bytes of the pattern, whatever the pattern contains: each position in the
- * pattern is one bit, and a step processes one word of bits.
+ * A pattern is compiled once. When it is matched, each byte of the text takes at most
+ * one step for every 64 bytes of the pattern, whatever the pattern contains: each
+ * position in the pattern is one bit, and a step processes one word of bits.
  *
  *     struct sl_glob *g = sl_glob_new((struct sl_bytes){"db:*", 4});
  *     if (sl_glob_matches(g, key)) ...

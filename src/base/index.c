@@ -231,7 +231,7 @@ void sl_index_step(struct sl_index *x)
 }
 
 /* Returns the number of slots for all present items and all items that may be added
- * before the move ends. The table is at most half full then. */
+ * before the move ends. With this many slots, the table is at most half full. */
 static size_t size_for(size_t count, size_t slots_before)
 {
     size_t coming = slots_before / STEP_SLOTS + 1, want = 2 * (count + coming);
@@ -304,8 +304,8 @@ void sl_index_remove(struct sl_index *x, const void *item, uint64_t hash)
     give_number(x, number_of(*slot));
     *slot = GONE;
     x->count--;
-    /* If the next slot is empty, no search continues past this slot, so this slot
-     * can become empty, too. */
+    /* If the next slot is empty, no search continues past this slot, so this slot can
+     * become empty as well. */
     if (slot >= x->now.slots && slot < x->now.slots + slots_of(&x->now)) {
         size_t at = (size_t)(slot - x->now.slots);
         while (x->now.slots[at] == GONE && x->now.slots[after(&x->now, at)] == 0) {

@@ -12,7 +12,7 @@
  * into one slot.
  *
  * The index grows and shrinks incrementally: for a while there are two tables, and
- * each change moves a few items, so no call takes long. The caller compares keys
+ * each change moves only a few items, so every call is short. The caller compares keys
  * (struct sl_index_kind) and computes their hashes. */
 #ifndef SL_BASE_INDEX_H
 #define SL_BASE_INDEX_H
@@ -56,8 +56,8 @@ struct sl_index {
     uint32_t empty;      /* The chunk without items, or UINT32_MAX. */
 };
 
-/* Initialize an empty index. Borrows kind. The key must be random and secret;
- * otherwise clients can choose keys that collide. */
+/* Initialize an empty index. Borrows kind. The hash key must be random and secret;
+ * otherwise clients could choose keys that collide. */
 void sl_index_init(struct sl_index *x, const struct sl_index_kind *kind,
                    struct sl_hash_key key);
 void sl_index_free(struct sl_index *x); /* Does not free the items. */

@@ -139,9 +139,9 @@ static inline void sl_canal_counter_complete(const struct sl_canal_counter *c,
 }
 
 /* Read the word for the first try, with two 8-byte loads. Together they can be torn.
- * That is harmless if the tag is our own, because then no record needs a mark, and the
- * swap compares all sixteen bytes. The common case thus avoids a 16-byte load right
- * after a 16-byte swap, which processors cannot forward. */
+ * This is harmless if the tag is our own: no record needs a mark, and the swap compares
+ * all sixteen bytes. The common case thus avoids a 16-byte load right after a 16-byte
+ * swap, which processors cannot forward. */
 static inline struct sl_canal_pair sl_canal_counter_read(
     const struct sl_canal_counter *c)
 {
@@ -219,8 +219,8 @@ static inline void sl_canal_counter_release(const struct sl_canal_counter *c,
 
 /* Release the units of a record that belongs to a dead slot or to the caller's own
  * slot. Any number of reapers may do this at once, and each may be killed or stopped at
- * any point. The function returns early if the slot's generation is no longer
- * `generation`: then the slot has been freed, and the record may have a new owner.
+ * any point. If the slot's generation is no longer `generation`, the slot has been
+ * freed, and the record may have a new owner; in that case the function returns early.
  * Returns the number of units that this call released. */
 uint32_t sl_canal_counter_reap(const struct sl_canal_segment *seg, uint32_t record,
                                const struct sl_canal_shm_slot *slot,

@@ -59,7 +59,7 @@ static uint32_t own_pid_space(void)
 }
 
 /* Detect a dead thread whose mutex the kernel has not marked. This happens if a thread
- * that is not the first of its process executes another program. The thread then takes
+ * that is not the first of its process executes another program. Such a thread takes
  * over the first thread's id before the kernel handles its robust list, so the kernel
  * does not mark its mutexes. For such threads of other processes, check whether the
  * thread id still exists. (A new thread with the same id in the same process hides the
@@ -69,8 +69,8 @@ static uint32_t own_pid_space(void)
  * The function reads the generation before and after pid and tid, so that both belong
  * to this generation: freeing a slot clears its tid, and a new owner writes pid, then
  * tid, then generation. The function reads the mutex again after the check: the kernel
- * marks mutexes before it frees the thread id, so a mutex that is still unmarked then
- * will never be marked. */
+ * marks mutexes before it frees the thread id, so if the mutex is still unmarked after
+ * the id is gone, the kernel will never mark it. */
 static uint64_t gone_unmarked(const struct sl_canal_shm_slot *s)
 {
     uint64_t generation = __atomic_load_n(&s->generation, __ATOMIC_ACQUIRE);

@@ -1,8 +1,8 @@
 /* child.h - runs the command while the lock is held.
  *
  * The wrapper forwards signals to the command's process group. If the command is
- * stopped, the wrapper stops itself and its job too. If the wrapper is continued, it
- * continues the command. The wrapper never exits before the command. */
+ * stopped, the wrapper stops itself and its job as well. When the wrapper is continued,
+ * it continues the command. The wrapper never exits before the command. */
 #ifndef SL_CLI_CHILD_H
 #define SL_CLI_CHILD_H
 

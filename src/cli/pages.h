@@ -1,4 +1,4 @@
-/* pages.h - what pages.c and pages_completion.c share. */
+/* pages.h - shared by pages.c and pages_completion.c. */
 #ifndef SL_CLI_PAGES_H
 #define SL_CLI_PAGES_H
 

@@ -28,8 +28,8 @@ struct sl_client_reply_scan {
     size_t items;      /* Values received or announced. */
     size_t text_bytes; /* Memory for their texts, each with a NUL. */
     size_t depth;
-    size_t
-        left[SL_CLIENT_REPLY_DEPTH_MAX]; /* Values still to come in each open list. */
+    /* Values still to come in each open list. */
+    size_t left[SL_CLIENT_REPLY_DEPTH_MAX];
 };
 
 /* Scan more bytes. Returns 1 if the reply is complete, 0 if bytes are missing, or

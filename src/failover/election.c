@@ -316,8 +316,7 @@ static void forget_term(struct sl_election *e, uint64_t term)
     read_term(e);
 }
 
-/* --- Storage results
- * -------------------------------------------------------------------- */
+/* --- Storage results -------------------------------------------------------------- */
 
 /* Record whether the storage answered. Returns true if it did. */
 static bool note_answer(struct sl_election *e, sl_ms now, int status)
@@ -547,8 +546,7 @@ void sl_election_tick(struct sl_election *e, sl_ms now)
     consider(e, now);
 }
 
-/* --- Creation and destruction
- * ----------------------------------------------------------- */
+/* --- Creation and destruction ----------------------------------------------------- */
 
 struct sl_election *sl_election_new(const struct sl_election_settings *s, sl_ms now)
 {
@@ -573,8 +571,7 @@ void sl_election_free(struct sl_election *e)
     free(e);
 }
 
-/* --- Queries and invariants
- * ------------------------------------------------------------- */
+/* --- Queries and invariants ------------------------------------------------------- */
 
 void sl_election_view(const struct sl_election *e, struct sl_election_view *out)
 {

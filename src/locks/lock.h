@@ -13,8 +13,8 @@
  *                                                   capacity
  *                                               --> watchers
  *
- * A holder does not count any more as soon as its lease has expired. Until the table
- * has reported the expiry, the holder is *expired*: it is no longer in the array,
+ * As soon as the lease of a holder has expired, the holder no longer counts. Until the
+ * table has reported the expiry, the holder is *expired*: it is no longer in the array,
  * but in a separate list. */
 #ifndef SL_LOCKS_LOCK_H
 #define SL_LOCKS_LOCK_H
@@ -88,7 +88,7 @@ struct sl_entry {
     bool shared, expired, broken;
     bool watch_free;
     bool steals, force_timer; /* force_timer: the timer is set to force_ms. */
-    bool stolen;              /* A thief was granted while it still holds. */
+    bool stolen;              /* A thief was granted while this one holds. */
     bool overlaps;            /* Granted while another holder may still use the lock. */
     bool reclaimed;           /* Another table granted it; may exceed the capacity. */
     uint8_t victim;           /* One of enum sl_victim. */
@@ -106,7 +106,7 @@ struct sl_wait_queue {
 };
 
 /* Holders sorted by fence. New holders have the highest fence, so they are appended,
- * except for reclaimed holders. A holder that leaves leaves a hole. */
+ * except for reclaimed holders. When a holder leaves, its slot becomes a hole. */
 struct sl_holders {
     struct sl_holder_slot {
         sl_fence fence;
@@ -145,8 +145,8 @@ struct sl_roster {
 
 /* --- The array of holders --------------------------------------------------- */
 
-/* Reserve memory for this many holders at a time, however many come and go. Returns
- * SLUICE_OK or SLUICE_ENOMEM. */
+/* Reserve memory for this many simultaneous holders. It suffices however often holders
+ * come and go. Returns SLUICE_OK or SLUICE_ENOMEM. */
 int sl_holders_reserve(struct sl_holders *h, uint32_t holders);
 void sl_holders_insert(struct sl_holders *h, struct sl_entry *e);
 void sl_holders_append(struct sl_holders *h,
@@ -190,14 +190,14 @@ struct sl_entry *sl_roster_newest(const struct sl_roster *r, uint64_t session_id
  * lease. */
 bool sl_roster_is_only_of(const struct sl_roster *r, uint64_t session_id);
 
-/* Returns the wait queue for such a waiter, and creates it if necessary. Returns
- * NULL when out of memory. */
+/* Returns the wait queue for waiters with these attributes, and creates it if
+ * necessary. Returns NULL when out of memory. */
 struct sl_wait_queue *sl_roster_queue(struct sl_roster *r, int32_t priority,
                                       bool shared, uint64_t capacity);
 void sl_roster_enqueue(struct sl_roster *r, struct sl_wait_queue *queue,
                        struct sl_entry *e);
 
-/* Remove a waiter from its queue. Frees the queue if it is empty then. */
+/* Remove a waiter from its queue. If the queue becomes empty, frees it. */
 void sl_roster_dequeue(struct sl_roster *r, struct sl_entry *e);
 
 /* --- Which request fits, and which waiter is next ---------------------------- */

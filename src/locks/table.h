@@ -128,8 +128,8 @@ struct sl_effect {
 
 /* --- Creation, destruction and sessions ----------------------------------- */
 
-/* Create an empty table. Returns NULL when out of memory. The key must be random and
- * secret; otherwise clients can choose keys that collide. */
+/* Create an empty table. Returns NULL when out of memory. The hash key must be random
+ * and secret; otherwise clients could choose names of locks that collide. */
 struct sl_table *sl_table_new(const struct sl_table_limits *limits,
                               struct sl_hash_key key);
 void sl_table_free(struct sl_table *t); /* NULL is allowed. */
@@ -267,7 +267,7 @@ int sl_table_restore(struct sl_table *t, struct sl_now now,
 
 /* Returns the next effect of time and of earlier changes in *out. Returns false if
  * there is none: then no waiter could be granted, and no expired lease is left. A
- * caller that must not block may stop early and continue later. */
+ * caller that must not block for long may stop earlier and continue later. */
 bool sl_table_next(struct sl_table *t, struct sl_now now, struct sl_effect *out);
 
 /* Returns the time at which sl_table_next() will have an effect if nothing else
@@ -275,8 +275,9 @@ bool sl_table_next(struct sl_table *t, struct sl_now now, struct sl_effect *out)
 sl_ms sl_table_due(const struct sl_table *t);
 
 /* Drop all holders, waiters, watchers, drains and overlap marks, without effects.
- * The lists of all sessions are empty then. SL_EFFECT_SESSION_OVER still follows for
- * sessions that have ended. Limits, fences, recovery and authority do not change. */
+ * Afterwards the lists of all sessions are empty. For sessions that have ended,
+ * SL_EFFECT_SESSION_OVER still follows. Limits, fences, recovery and authority do not
+ * change. */
 void sl_table_reset(struct sl_table *t);
 
 /* --- Queries -------------------------------------------------------------- */
@@ -289,8 +290,8 @@ sl_fence sl_table_fences_left(const struct sl_table *t);
 bool sl_table_holds(const struct sl_table *t, struct sl_now now, struct sl_bytes key,
                     sl_fence fence);
 
-/* Get the drained pattern at position i, from 0, oldest first. *out is borrowed
- * until the next change. Returns false if there are no more. */
+/* Get the drained pattern at position i (0 is the oldest). *out is borrowed until the
+ * next change. Returns false if there are no more. */
 bool sl_table_drains(const struct sl_table *t, uint32_t i, struct sl_bytes *out);
 
 /* Whether a key matches a drained pattern. */

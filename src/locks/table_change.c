@@ -251,7 +251,7 @@ int sl_table_break(struct sl_table *t, struct sl_now now, struct sl_bytes key,
         else p.lock->flags |= SL_INLINE_BROKEN;
         return 1;
     }
-    sl_ms end_ms = end_of(&p); /* Then the holder knows that it expired. */
+    sl_ms end_ms = end_of(&p); /* By then the holder knows that it expired. */
     if (end_ms == SL_NEVER) end_ms = sl_end_after(t, now, SL_MARK_MS);
     mark_and_end(t, now, &p, end_ms, out);
     return 2;

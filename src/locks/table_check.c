@@ -19,7 +19,7 @@ static void check_client(const struct sl_table *t, const struct sl_client *c,
     sum->client_refs += c != NULL;
 }
 
-/* Each session may own one more reference, and the last effect one. */
+/* In addition, each session and the last effect may own one reference. */
 static void check_clients(const struct sl_clients *cs, size_t refs)
 {
     size_t count = 0, text_bytes = 0, sum = 0;

@@ -1,4 +1,4 @@
-/* table_drain.c - drained patterns: no request for a matching key is granted. */
+/* table_drain.c - drained patterns: the table grants no request for a matching key. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -66,8 +66,8 @@ bool sl_table_inspect_grant(const struct sl_table *t, struct sl_now now,
     return true;
 }
 
-/* Count the holders whose leases have not expired. Only if the table has not
- * processed all expiries yet, we must visit each holder. */
+/* Count the holders whose leases have not expired. This visits each holder only if the
+ * table has not processed all expiries yet. */
 static void count_holders(const struct sl_roster *r, struct sl_now now,
                           struct sl_lock_view *out)
 {

@@ -18,7 +18,7 @@ struct sl_table {
     bool short_of_fences;       /* A request was not granted for lack of a fence. */
     sl_ms recovering_until_ms;  /* Grant nothing before this time; 0: no recovery. */
     sl_ms authority_until_ms;   /* Grant nothing from this time on; SL_NEVER: no end. */
-    bool lacks_authority;       /* A request is pending for lack of authority. */
+    bool lacks_authority;       /* A request waits for authority. */
     uint64_t arrivals;
     struct sl_waits waits; /* Rosters with waiters, by the start of the oldest wait. */
     struct sl_clients clients;
@@ -131,7 +131,7 @@ static inline sl_ms sl_end_after(const struct sl_table *t, struct sl_now now, sl
     return sl_ms_after(sl_ms_after(now.ms, ms), t->limits.grain_ms);
 }
 
-/* Returns how long a lease or a wait certainly still lasts. */
+/* Returns a lower bound of the time that is left of a lease or a wait. */
 static inline sl_ms sl_left_at_least(const struct sl_table *t, struct sl_now now,
                                      sl_ms end_ms)
 {
@@ -140,8 +140,8 @@ static inline sl_ms sl_left_at_least(const struct sl_table *t, struct sl_now now
     return left > 0 ? left : 0;
 }
 
-/* Returns how long a waiter has certainly waited. The holder adds that time to its
- * lease. */
+/* Returns a lower bound of the time that a waiter has waited. When the waiter becomes
+ * the holder, it adds this time to its lease. */
 static inline sl_ms sl_waited_ms(const struct sl_table *t, sl_ms ms)
 {
     return ms > t->limits.grain_ms ? ms - t->limits.grain_ms : 0;

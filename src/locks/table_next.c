@@ -217,8 +217,8 @@ static void recheck_one_more(struct sl_table *t)
     sl_table_recheck(t, r);
 }
 
-/* How many steps without an effect one call takes. Each may compare a key with every
- * drained pattern. */
+/* The maximum number of steps without an effect in one call. Each may compare a key
+ * with every drained pattern. */
 #define QUIET_STEPS_MAX 2u
 
 bool sl_table_next(struct sl_table *t, struct sl_now now, struct sl_effect *out)

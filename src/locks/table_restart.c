@@ -1,5 +1,5 @@
-/* table_restart.c - whether the table may grant: limits of fences, the recovery
- * after a crash, and the authority of a keeper. */
+/* table_restart.c - whether the table may grant: the fence limit, the recovery after a
+ * crash, and the authority of a keeper. */
 #include <assert.h>
 
 #include "locks/table_internal.h"

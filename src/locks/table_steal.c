@@ -9,10 +9,9 @@
  * enough, there is no plan, and the table asks no holder. While there is a plan, the
  * lock is *reserved*: freed capacity goes to the thief.
  *
- * The table makes the plan again whenever something has changed. Then it notifies
- * the holders of the differences, one in each call. So each holder is asked only
- * once, however many thieves there are and whichever of them is the thief in the
- * end.
+ * Whenever something has changed, the table makes a new plan, and then notifies the
+ * holders of the differences, one in each call. So each holder is asked only once,
+ * however many waiters steal.
  *
  * A live holder is never displaced. Its grant ends when the holder releases it or
  * the lease expires. Only a thief with a force_ms (rule 8) is granted while a victim

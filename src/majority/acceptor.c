@@ -55,8 +55,8 @@ static void fill_turn(struct sl_now now, const struct sl_node_key *k,
     v->left_ms = k->turn.end_ms - now.ms;
 }
 
-/* Returns how long a reservation lasts after the lease has ended, so that the
- * request has time to ask again. */
+/* Returns how long a reservation lasts after the lease has ended. The stealing request
+ * needs this time to ask again. */
 static sl_ms reservation_ms(const struct sl_node *n)
 {
     return 2 * sl_node_max_ms(sl_node_answer_ms(n), n->limits.answer_ms);
@@ -150,8 +150,8 @@ static void end_turn(struct sl_node_key *k, struct sl_attempt_id owner)
     if (sl_attempt_same(k->turn.rank.owner, owner)) k->turn.end_ms = 0;
 }
 
-/* Whether the attempt is already recorded. Then later changes to the lease must not
- * be undone. */
+/* Whether the attempt is already recorded. If so, do not record it again, because that
+ * would undo later changes to the lease. */
 static bool is_recorded(const struct sl_node_key *k, const struct sl_message *m)
 {
     const struct sl_node_lease *l = &k->lease;
@@ -231,8 +231,8 @@ static void on_acquire(struct sl_node *n, struct sl_now now, sl_node_id from,
 
 /* --- RENEW, RELEASE, CANCEL ------------------------------------------------------- */
 
-/* Whether a stealing request overlaps, or is about to overlap, the lease with this
- * fence. */
+/* Whether the lease with this fence is overlapped by a stealing request, which may not
+ * be granted yet. */
 static bool is_overlapped(const struct sl_node_key *k, sl_fence fence)
 {
     return k != NULL && k->overlapped != NULL && k->overlapped->fence == fence;
@@ -369,8 +369,7 @@ static void on_look(struct sl_node *n, struct sl_now now, sl_node_id from,
     vote(n, now, from, m, &v, SL_VERDICT_YES);
 }
 
-/* --- Receiving a message
- * ------------------------------------------------------------ */
+/* --- Receiving a message ---------------------------------------------------------- */
 
 static bool is_silent(const struct sl_node *n, struct sl_now now)
 {

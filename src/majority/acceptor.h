@@ -10,8 +10,8 @@
 void sl_acceptor_receive(struct sl_node *n, struct sl_now now, sl_node_id from,
                          const struct sl_message *m);
 
-/* Whether the stealing request of another owner has reserved the key against a
- * request of this owner and priority. */
+/* Whether the stealing request of another owner has reserved the key, so that a request
+ * of this owner and priority must be rejected. */
 bool sl_acceptor_is_reserved(const struct sl_node_key *k, struct sl_attempt_id owner,
                              int32_t priority);
 
@@ -33,8 +33,8 @@ void sl_acceptor_agree(struct sl_node *n, struct sl_now now, struct sl_node_key 
 
 /* sl_acceptor_set_aside() moves the lease to `overlapped` before a stealing request
  * is recorded; it returns false when out of memory. sl_acceptor_restore() moves it
- * back after the stealing request has ended; it returns false if there is none that
- * is still valid. */
+ * back after the stealing request has ended; it returns false if there is no such lease
+ * that is still valid. */
 bool sl_acceptor_set_aside(struct sl_node *n, struct sl_node_key *k);
 bool sl_acceptor_restore(struct sl_node *n, struct sl_now now, struct sl_node_key *k);
 
@@ -45,8 +45,8 @@ void sl_acceptor_end_lease(struct sl_node *n, struct sl_now now, struct sl_node_
 void sl_acceptor_end_reservation(struct sl_node *n, struct sl_now now,
                                  struct sl_node_key *k);
 
-/* Count a lease by its length. A lease counts with the longest length that was voted
- * for under its fence. */
+/* Count a lease by its length: the longest length for which this acceptor voted under
+ * the fence of the lease. */
 void sl_acceptor_count_length(struct sl_node *n, struct sl_node_lease *l,
                               sl_ms lease_ms);
 
@@ -78,9 +78,9 @@ void sl_acceptor_publish_taught(struct sl_node *n, struct sl_node_key *k,
 void sl_acceptor_publish_end(struct sl_node *n, struct sl_now now,
                              struct sl_node_key *k, sl_fence fence,
                              enum sl_node_event_type how);
-/* Publish the expiry of a copied lease that expired here without a reported
- * extension. Call this when the key is forgotten, or when a later lease of the key
- * is agreed. */
+/* Publish the expiry of a copied lease that expired here, if no node has reported an
+ * extension. Call this when the key is forgotten, or when a later lease of the key is
+ * agreed. */
 void sl_acceptor_publish_lapse(struct sl_node *n, struct sl_now now,
                                struct sl_node_key *k);
 /* Publish that a stealing request overlaps the lease in `overlapped`. */

@@ -4,8 +4,7 @@
 #include "majority/acceptor.h"
 #include "majority/proposer.h"
 
-/* --- The lengths of leases
- * ---------------------------------------------------------- */
+/* --- The lengths of leases -------------------------------------------------------- */
 
 void sl_acceptor_count_length(struct sl_node *n, struct sl_node_lease *l,
                               sl_ms lease_ms)
@@ -41,8 +40,7 @@ sl_ms sl_acceptor_longest_lease(const struct sl_node *n, struct sl_now now)
     return most;
 }
 
-/* --- Start of a lease
- * ---------------------------------------------------------------- */
+/* --- Start of a lease ------------------------------------------------------------- */
 
 /* The message may point to the texts of this same lease, so free the old texts last. */
 bool sl_acceptor_set_texts(struct sl_node *n, struct sl_node_lease *l,
@@ -172,8 +170,8 @@ void sl_acceptor_end_lease(struct sl_node *n, struct sl_now now, struct sl_node_
 {
     struct sl_node_lease *l = &k->lease;
     assert(l->live);
-    l->overlapping =
-        false; /* Set in an event, it means that another lease overlaps this one. */
+    /* In an event, `overlapping` would mean that another lease overlaps this one. */
+    l->overlapping = false;
     if (l->agreed && l->asked_ms >= 0 && !l->stolen)
         sl_acceptor_publish(n, now, k, SL_NODE_EVENT_STOLEN);
     if (!given_up && l->fence > k->past_fence) k->past_fence = l->fence;

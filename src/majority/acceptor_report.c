@@ -1,4 +1,4 @@
-/* acceptor_report.c - publishes events about grants, each once. */
+/* acceptor_report.c - publishes events about grants, each event once. */
 #include "majority/acceptor.h"
 
 void sl_acceptor_publish(struct sl_node *n, struct sl_now now,
@@ -33,8 +33,8 @@ bool sl_acceptor_is_over(const struct sl_node_key *k, sl_fence fence)
     return false;
 }
 
-/* A lease that expired here may have been extended elsewhere, and is then still
- * agreed. So only a release counts. */
+/* Only a release counts. A lease that expired here may still be agreed, if it was
+ * extended elsewhere. */
 bool sl_acceptor_is_released(const struct sl_node_key *k, sl_fence fence)
 {
     if (fence <= k->released_fence) return true;

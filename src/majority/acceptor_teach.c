@@ -13,9 +13,9 @@ static bool is_fresh(const struct sl_node *n, struct sl_now now, sl_node_id from
            m->heard_ms <= now.ms && now.ms - m->heard_ms <= n->limits.forget_ms / 2;
 }
 
-/* Make way for a later lease that is agreed. The recorded lease has ended, unless
- * the later one overlaps it, but the message about its end has not arrived. Returns
- * false when out of memory. */
+/* Make way for a later lease that is agreed. Unless the later lease overlaps the
+ * recorded one, the recorded lease has ended, and the message about its end has not
+ * arrived yet. Returns false when out of memory. */
 static bool make_way(struct sl_node *n, struct sl_now now, struct sl_node_key *k,
                      bool overlapping)
 {
@@ -128,10 +128,10 @@ static void learn_extension(struct sl_node *n, struct sl_now now, sl_node_id fro
     sl_node_key_schedule(n, k);
 }
 
-/* Compute until when, by our clock, the lease is certainly agreed. After that time
- * we must not teach it. The sender's time left begins when it sent the message, and
- * at that time our clock showed at least the reading that the sender had last
- * received. */
+/* Compute the time on our clock until which the lease is known to be agreed. After that
+ * time we must not teach it. The time left in the message counts from the moment at
+ * which it was sent. At that moment our clock showed at least the reading that the
+ * sender had last received. */
 static void rely_on(struct sl_node_lease *l, const struct sl_message *m)
 {
     sl_ms left = m->left_ms < m->lease_ms ? m->left_ms : m->lease_ms;
@@ -148,8 +148,8 @@ void sl_acceptor_receive_teach(struct sl_node *n, struct sl_now now, sl_node_id 
     if (had) learn_extension(n, now, from, k, m);
     bool here = had || learn(n, now, from, m) != NULL;
     k = sl_node_key_find(n, m->key);
-    /* If the message is old, its event may already have been published, and the
-     * record of that dropped. */
+    /* If the message is old, its event may have been published already, although the
+     * record of the publication was dropped. */
     if (k == NULL || (!here && !is_fresh(n, now, from, m))) return;
     bool overlapping = (m->flags & SL_FLAG_OVERLAPPING) != 0;
     if (here && overlapping && k->overlapped != NULL) sl_acceptor_publish_stolen(n, k);

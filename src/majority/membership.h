@@ -13,8 +13,8 @@ uint32_t sl_membership_majority(const struct sl_membership *l);
 
 bool sl_membership_equal(const struct sl_membership *a, const struct sl_membership *b);
 
-/* Make a membership with one more node, whose birth is 0, or without a node. Returns
- * false and sets *why if that is not possible. */
+/* Make a membership with one more node, whose birth is 0, or with one node less.
+ * Returns false and sets *why if that is not possible. */
 bool sl_membership_add(const struct sl_membership *l, sl_node_id id,
                        const char *address, struct sl_membership *out,
                        const char **why);

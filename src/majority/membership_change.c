@@ -16,11 +16,11 @@
            * SOON. */
 #define REACH_MS 3000   /* How long to wait for the node to be added. */
 #define PAUSE_MS 200    /* The longest random pause after a larger ballot. */
-#define FINISH_MS 2000  /* Then other nodes complete the change. */
+#define FINISH_MS 2000  /* After this time other nodes complete it. */
 #define WRITTEN_MS 1000 /* How long to wait for the disk before asking again. */
 #define TRIES_MAX 20
-/* A version or ballot that is further ahead is not plausible, and would use up the
- * numbers. */
+/* A version or ballot that is further ahead than this is not plausible; accepting it
+ * would use up the numbers. */
 #define VERSIONS_AHEAD 1000
 #define BALLOTS_AHEAD (1u << 20)
 
@@ -65,8 +65,7 @@ void sl_membership_change_tell(struct sl_node *n, struct sl_now now, sl_node_id 
     send_one(n, now, to, SL_MESSAGE_FORCE, &m);
 }
 
-/* --- The end of a change
- * ---------------------------------------------------------------- */
+/* --- The end of a change ---------------------------------------------------------- */
 
 static void end_change(struct sl_node *n)
 {
@@ -178,7 +177,8 @@ static void count_yes(struct sl_membership_change *c, sl_node_id id)
     add_id(c->yes, &c->yes_count, id);
 }
 
-/* Count a SOON answer. Returns true if the other nodes are not a majority any more. */
+/* Count a SOON answer. Returns true if the nodes that have not answered SOON are no
+ * longer a majority. */
 static bool is_too_soon(struct sl_node *n, sl_node_id from, const struct sl_message *m)
 {
     struct sl_membership_change *c = &n->change;
@@ -287,8 +287,7 @@ static void on_stored(struct sl_node *n, struct sl_now now, sl_node_id from,
     send_to_both(n, now, SL_MESSAGE_FORCE, &f, &c->list);
 }
 
-/* --- The nodes that vote on a membership
- * --------------------------------------------- */
+/* --- The nodes that vote on a membership ------------------------------------------ */
 
 static void vote_no(struct sl_node *n, struct sl_now now, sl_node_id to,
                     enum sl_message_type type, const struct sl_message *m,
@@ -401,8 +400,7 @@ static void on_store(struct sl_node *n, struct sl_now now, sl_node_id from,
     send_one(n, now, from, SL_MESSAGE_STORED, &v);
 }
 
-/* --- Putting a membership into force
- * ------------------------------------------------- */
+/* --- Putting a membership into force ---------------------------------------------- */
 
 static void forget_births(struct sl_node_durable *d)
 {
@@ -411,9 +409,9 @@ static void forget_births(struct sl_node_durable *d)
             d->births[i] = (struct sl_node_birth){0};
 }
 
-/* Whether this node may adopt a membership. If it has none yet, the membership must
- * admit it. Otherwise this node may have lost its data directory, and with it its
- * promises. */
+/* Whether this node may adopt a membership. If this node has no membership yet, it may
+ * have lost its data directory, and with it its promises. So the membership must admit
+ * it with its current birth. */
 static bool may_adopt(struct sl_node *n, const struct sl_membership *list)
 {
     if (n->kept.force.version > 0) return true;
@@ -428,7 +426,7 @@ static bool may_adopt(struct sl_node *n, const struct sl_membership *list)
 }
 
 /* Whether a membership may be a later one of our cluster: the sender is a member of
- * either, and the version is not implausibly far ahead. */
+ * that membership or of ours, and the version is not implausibly far ahead. */
 static bool is_of_cluster(struct sl_node *n, struct sl_now now, sl_node_id from,
                           const struct sl_membership *list, sl_fence ceiling)
 {
@@ -483,8 +481,7 @@ void sl_membership_change_receive(struct sl_node *n, struct sl_now now, sl_node_
     }
 }
 
-/* --- Requests of an operator
- * ------------------------------------------------------------ */
+/* --- Requests of an operator ------------------------------------------------------ */
 
 static void start(struct sl_node *n, struct sl_now now, struct sl_proposer_request *r)
 {

@@ -2,7 +2,8 @@
  *
  * The simulator passes messages on as structs; servers send each as one command of
  * the Redis protocol (server/net/node_wire.h). A message may be lost, delayed,
- * duplicated or reordered. Safety does not depend on messages, only progress does.
+ * duplicated or reordered. Safety does not depend on the arrival of messages; only
+ * progress does.
  *
  *     proposer                       acceptors (all, including the one of its own node)
  *       ACQUIRE fence owner lease -->
@@ -52,7 +53,7 @@ struct sl_ballot {
  * messages have, in this order. struct sl_message gives the letter of each field. On
  * the wire, the type is its name. */
 #define SL_MESSAGE_MAP(MESSAGE)                                        \
-    MESSAGE(BEAT, "l") /* Heartbeat; for how long it is silent. */     \
+    MESSAGE(BEAT, "l") /* Heartbeat; how long the sender is silent. */ \
     MESSAGE(ACQUIRE, "rkofLpFvni")                                     \
     MESSAGE(RENEW, "rkfLFvs")                                          \
     MESSAGE(RELEASE, "rkofF")                                          \

@@ -75,7 +75,8 @@ void sl_node_receive(struct sl_node *n, struct sl_now now, sl_node_id from,
     now = sl_node_median_time(n, own);
     if (is_foreign(n, from, m)) return;
     sl_node_hear(n, now, from, m);
-    /* Use the clock in this message already when we handle it. */
+    /* Compute the time again, because this message contains a newer reading of the
+     * sender's clock. */
     now = sl_node_median_time(n, own);
     sl_node_dispatch(n, now, from, m);
 }

@@ -13,8 +13,7 @@
  *
  * A node has two parts. Its *acceptor* records leases and votes. Its *proposer* asks
  * all acceptors on behalf of clients. A lease is agreed when a majority of acceptors
- * has voted for it, and none of these votes can have expired since the proposer sent
- * its first message.
+ * has voted for it before any of these votes can have expired.
  *
  * Not thread-safe. */
 #ifndef SL_MAJORITY_NODE_H
@@ -146,9 +145,9 @@ struct sl_node_answer {
     uint32_t can_vote; /* ERECOVERING: nodes that voted, or whose vote may arrive. */
     uint32_t silent;   /* ERECOVERING: nodes that do not vote yet; 0: only this one. */
     uint32_t have, lack; /* EXTEND, CHECK: nodes that have the lease, or lack it. */
-    const struct sl_node_copy
-        *copies; /* VOTES: one per member. READ: the newest copy of the lease, or
-                  * none. Borrowed until the next call. */
+    /* VOTES: one per member. READ: the newest copy of the lease, or none. Borrowed
+     * until the next call. */
+    const struct sl_node_copy *copies;
     uint32_t copy_count;
     char reason[200]; /* A text for operators; may be empty. */
 };
@@ -199,8 +198,8 @@ struct sl_node_event {
 struct sl_node_order {
     enum sl_node_order_type type;
     sl_node_id to;
-    const struct sl_message
-        *message; /* Borrowed until the next call, like all pointers here. */
+    /* Borrowed until the next call, like all pointers here. */
+    const struct sl_message *message;
     uint64_t ticket;
     const struct sl_node_answer *answer;
     const struct sl_node_event *event;
@@ -223,7 +222,7 @@ void sl_node_free(struct sl_node *n); /* NULL is allowed. */
 int sl_node_submit(struct sl_node *n, struct sl_now now, uint64_t ticket,
                    const struct sl_node_request *ask);
 
-/* End a request without an answer, because its client has disconnected. */
+/* End a request without an answer. Call this when its client has disconnected. */
 void sl_node_withdraw(struct sl_node *n, struct sl_now now, uint64_t ticket);
 
 /* Handle a message from the node `from`. The caller has authenticated it. */

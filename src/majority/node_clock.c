@@ -1,5 +1,5 @@
-/* node_clock.c - the time, from the clocks of all members, and the fences that it
- * allows. */
+/* node_clock.c - the time according to the clocks of all members, and the fences that
+ * are plausible at that time. */
 #include <assert.h>
 
 #include "majority/node_internal.h"
@@ -55,7 +55,8 @@ sl_fence sl_node_fence_max(const struct sl_node *n, struct sl_now now)
     return most < SL_FENCE_MAX ? most : SL_FENCE_MAX;
 }
 
-/* Fences from a clock that is days ahead would leave no fences for later attempts. */
+/* If an acceptor accepted the fences of a clock that is days ahead, it would reject the
+ * fences of all other nodes for days. */
 bool sl_node_is_plausible(const struct sl_node *n, struct sl_now now, sl_fence fence)
 {
     sl_fence most = n->kept.fence_limit;

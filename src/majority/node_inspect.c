@@ -135,8 +135,9 @@ bool sl_node_waiter(struct sl_node *n, struct sl_now now, struct sl_bytes key,
     return true;
 }
 
-/* Returns for how long at most this node may not know leases that other members have.
- * The result is 0 as soon as all of them have taught this node their leases. */
+/* Returns an upper bound of the time during which this node may lack leases that other
+ * members have. The result is 0 as soon as all of them have taught this node their
+ * leases. */
 static sl_ms learning_ms(const struct sl_node *n, struct sl_now now)
 {
     bool all = now.ms >= n->silent_ms && n->deferred_count == 0;

@@ -34,7 +34,7 @@
  * further ahead than this is not plausible. */
 #define SL_NODE_FENCE_DAY 86400000000u
 
-/* Shorten or lengthen a time, assuming that the rate of each clock is wrong by at
+/* Shorten or lengthen a time, assuming that each clock runs too fast or too slow by at
  * most 1 in 1000. */
 static inline sl_ms sl_node_shrink_ms(sl_ms lease_ms)
 {
@@ -72,8 +72,8 @@ struct sl_node_text {
 };
 
 /* The rank of a request among the requests that compete for a free key: the higher
- * priority comes first, then the older request. Every message contains what is
- * needed to compare two of them. */
+ * priority comes first, then the older request. Every message contains the rank of its
+ * request, so any node can compare two requests. */
 struct sl_attempt_rank {
     int32_t priority;
     struct sl_attempt_id owner;
@@ -115,7 +115,7 @@ struct sl_node_queued_order {
 
 struct sl_node_lease {
     bool live;
-    bool agreed; /* Known to be agreed; otherwise maybe a failing attempt. */
+    bool agreed; /* Known to be agreed; if not, it may be a failed attempt. */
     bool overlapping;
     bool stolen; /* A stealing request overlaps it; cannot be extended. */
     bool copied; /* Learned from another node's copy; not confirmed since. */
@@ -140,8 +140,8 @@ struct sl_acceptor_reservation {
 };
 
 /* The turn. It belongs to the request with the best rank that this acceptor rejected
- * because of an attempt that is not known to be agreed. When that attempt is given
- * up, the acceptor rejects all requests of lower rank. */
+ * because of an attempt that is not known to be agreed. While the turn lasts, the
+ * acceptor rejects all requests of lower rank. */
 struct sl_acceptor_turn {
     struct sl_attempt_rank rank;
     sl_ms end_ms; /* When the turn ends; 0: no turn. */
@@ -169,15 +169,14 @@ struct sl_node_key {
     struct sl_acceptor_report reports[SL_ACCEPTOR_REPORTS];
     uint32_t report_next;
     sl_fence seen_fence; /* The highest fence seen; a new attempt needs a higher one. */
-    sl_fence
-        past_fence; /* The highest fence of a lease that ended here. An attempt that its
-                     * proposer gave up does not count. The acceptor does not learn
-                     * leases with a lower fence, or with a fence up to
-                     * released_fence. */
+    /* The highest fence of a lease that ended here. An attempt that its proposer gave
+     * up does not count. The acceptor does not learn leases with a lower fence, or with
+     * a fence up to released_fence. */
+    sl_fence past_fence;
     sl_fence released_fence; /* The highest fence that its holder released. */
-    sl_fence
-        lapsed_fence; /* A copied lease that expired here but may be valid elsewhere. */
-    sl_ms idle_ms;    /* When its last lease or reservation ended. */
+    /* The fence of a copied lease that expired here but may be valid elsewhere. */
+    sl_fence lapsed_fence;
+    sl_ms idle_ms;               /* When its last lease or reservation ended. */
     struct sl_list waiters;      /* Requests in the order in which they will try. */
     struct sl_wait_group by_age; /* The waiters, sorted by the start of the wait. */
     struct sl_list watchers;     /* AWAIT requests. */
@@ -282,7 +281,7 @@ struct sl_node {
     struct sl_random random;
     struct sl_node_limits limits;
 
-    struct sl_node_durable kept;    /* The state that is certainly on disk. */
+    struct sl_node_durable kept;    /* The state that is known to be on disk. */
     struct sl_node_durable next;    /* The state that should be on disk. */
     struct sl_node_durable writing; /* The state that is being written. */
     bool is_writing, write_due;
@@ -340,7 +339,7 @@ void sl_node_dispatch(struct sl_node *n, struct sl_now now, sl_node_id from,
 
 /* Allocate and free a block. All allocations of a node use these functions, which
  * count the bytes. A new block is zeroed. sl_node_block_new() returns NULL when out
- * of memory. Free a block with the size with which it was allocated. */
+ * of memory. To free a block, pass the size with which it was allocated. */
 void *sl_node_block_new(struct sl_node *n, size_t bytes);
 void sl_node_block_free(struct sl_node *n, void *block, size_t bytes);
 
@@ -397,7 +396,7 @@ void sl_node_hear(struct sl_node *n, struct sl_now now, sl_node_id from,
 void sl_node_link_known(struct sl_node *n, struct sl_now now);
 
 /* Make the node silent until this time, because it has forgotten its leases. It does
- * not vote before; then it learns the leases of the other members. */
+ * not vote before that time. After that, it learns the leases of the other members. */
 void sl_node_be_silent_until(struct sl_node *n, struct sl_now now, sl_ms until_ms);
 
 /* --- node_orders.c ---------------------------------------------------------------- */

@@ -118,8 +118,7 @@ void sl_node_queue_answer(struct sl_node *n, struct sl_proposer_request *r)
     else sl_list_append(&n->orders, &r->order.link);
 }
 
-/* --- Fetching orders
- * --------------------------------------------------------------------- */
+/* --- Fetching orders -------------------------------------------------------------- */
 
 static void free_order(struct sl_node *n, struct sl_node_queued_order *o)
 {

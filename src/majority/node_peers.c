@@ -61,7 +61,7 @@ sl_ms sl_node_answer_ms(const struct sl_node *n)
     return sl_node_clamp_ms(2 * most, n->limits.answer_min_ms, n->limits.answer_max_ms);
 }
 
-/* Smooth the round-trip time as TCP does. Late answers count, too. */
+/* Smooth the round-trip time as TCP does. Late answers count as well. */
 static void sample(struct sl_node_peer *p, sl_ms rtt)
 {
     if (p->srtt8 < 0) {
@@ -146,9 +146,9 @@ static bool is_another(struct sl_node *n, sl_node_id id, uint64_t birth)
     return known != 0 && known != birth;
 }
 
-/* Set until when this node may not know all leases. If no other node teaches it a lease,
- * either the lease expires within the length of the longest lease, or the holder
- * extends it, and the extension teaches it. */
+/* Set the time until which this node may lack leases. If no other node teaches it a
+ * lease, the lease expires within the length of the longest lease, or the holder
+ * extends it, and then this node learns it from the extension. */
 static void learn_until(struct sl_node *n, sl_ms from_ms, sl_ms longest_ms)
 {
     sl_ms until = sl_ms_after(from_ms, longest_ms > LEARN_MS ? longest_ms : LEARN_MS);
@@ -176,7 +176,7 @@ static void link_up(struct sl_node *n, struct sl_now now, struct sl_node_peer *p
     p->taught = false; /* This node may also lack leases. */
     learn_until(n, now.ms, sl_node_stretch_ms(n->kept.lease_longest_ms));
     p->teach_cursor = 0;
-    p->teach_ms = now.ms + n->limits.heartbeat_ms; /* We know its clock then. */
+    p->teach_ms = now.ms + n->limits.heartbeat_ms; /* By then we know its clock. */
     sl_node_send(n, now, p->id, &m);               /* Tells it our clock. */
     sl_membership_change_linked(n, now, p->id);
 }

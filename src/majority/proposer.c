@@ -195,8 +195,7 @@ void sl_proposer_membership_changed(struct sl_node *n, struct sl_now now)
     }
 }
 
-/* --- Arrival of requests
- * ---------------------------------------------------------------- */
+/* --- Arrival of requests ---------------------------------------------------------- */
 
 /* Pause a request, because a request with a higher priority is now the first. */
 static void step_back(struct sl_node *n, struct sl_now now,

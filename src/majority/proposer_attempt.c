@@ -28,7 +28,8 @@ sl_fence sl_proposer_next_fence(const struct sl_node *n, struct sl_now now)
 
 /* Returns the fence for the next attempt. Requests that yield raise the fences that
  * acceptors have seen. The request with the best rank must use a higher fence than
- * they do, so from the third round on it adds four times as much in each round. */
+ * those, so from the third round on it adds four times as much as in the previous
+ * round. */
 static sl_fence fence_of_attempt(const struct sl_node *n, struct sl_now now,
                                  const struct sl_proposer_request *r)
 {
@@ -160,13 +161,12 @@ static void granted(struct sl_node *n, struct sl_now now, struct sl_proposer_req
     m.flags = overlapping ? SL_FLAG_OVERLAPPING : 0;
     sl_proposer_note_grant(r);
     sl_proposer_announce(n, now, r, &m);
-    /* The acceptor on this node may have learned the lease only now. */
+    /* The acceptor on this node may have learned the lease just now. */
     sl_proposer_note_grant(r);
     sl_proposer_finish(n, now, r, SLUICE_OK);
 }
 
-/* --- After a failed attempt
- * ---------------------------------------------------------------- */
+/* --- After a failed attempt ------------------------------------------------------- */
 
 /* Whether a contest with other requests may still be settled. If their proposers are
  * alive, that takes a few rounds. Until then, the proposer does not know whether the
@@ -297,7 +297,7 @@ static bool keeps_votes(const struct sl_proposer_request *r,
     return r->outcome == SL_OUTCOME_UNCLEAR && !c->yields && c->stranger == 0;
 }
 
-/* Whether the key may be free. Then the answer must not be that it is taken. */
+/* Whether the key may be free. If so, do not answer that it is taken. */
 static bool is_undecided(const struct sl_node *n, struct sl_now now,
                          const struct sl_proposer_request *r)
 {
@@ -307,8 +307,8 @@ static bool is_undecided(const struct sl_node *n, struct sl_now now,
                                      : is_contest_open(n, now, r);
 }
 
-/* Whether all competing requests have ended and no lease is known, so that the key
- * may be free. Then the request retries, however long the contest has lasted. */
+/* Whether all competing requests have ended and no lease is known, so that the key may
+ * be free. If so, the request retries, however long the contest has lasted. */
 static bool has_outlasted_rivals(const struct sl_proposer_request *r,
                                  const struct sl_proposer_count *c)
 {

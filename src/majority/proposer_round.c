@@ -83,14 +83,13 @@ void sl_proposer_start_round(struct sl_node *n, struct sl_now now,
     }
     r->sent_ms = now.ms;
     r->end_ms = sl_ms_after(now.ms, sl_node_shrink_ms(r->lease_ms));
-    /* Clocks are rounded down, so the wait may have been almost a millisecond
-     * shorter. */
+    /* Clocks are rounded down, so the real wait may be almost a millisecond shorter. */
     r->waited_ms = now.ms - r->since_ms - SL_NODE_GRAIN_MS;
     if (r->waited_ms < 0) r->waited_ms = 0;
     r->votes_end_ms = sl_ms_after(now.ms, sl_node_answer_ms(n));
     r->hard_end_ms = r->votes_end_ms;
-    /* A waiter soon begins another round. Other requests give a node that hangs more
-     * time. */
+    /* A request that waits soon begins another round anyway. Other requests give a slow
+     * node more time. */
     if (!r->waits &&
         r->hard_end_ms < now.ms + SL_PROPOSER_PATIENCE * n->limits.answer_ms)
         r->hard_end_ms = now.ms + SL_PROPOSER_PATIENCE * n->limits.answer_ms;
@@ -119,8 +118,7 @@ void sl_proposer_ask_again(struct sl_node *n, struct sl_now now,
             sl_node_send(n, now, list->at[i].id, &m);
 }
 
-/* --- Counting votes
- * -------------------------------------------------------------------- */
+/* --- Counting votes --------------------------------------------------------------- */
 
 uint32_t sl_proposer_same_fence(const struct sl_proposer_request *r, uint32_t members,
                                 sl_fence fence)
@@ -237,8 +235,7 @@ bool sl_proposer_retry_for_membership(struct sl_node *n, struct sl_now now,
     return true;
 }
 
-/* --- Receiving votes
- * ------------------------------------------------------------------- */
+/* --- Receiving votes -------------------------------------------------------------- */
 
 /* Continue above the fences that other nodes have seen, unless their clocks were
  * days ahead. */

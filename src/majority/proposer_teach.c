@@ -44,7 +44,7 @@ void sl_proposer_note_grant(const struct sl_proposer_request *r)
     if (r->end_ms > l->sure_ms) l->sure_ms = r->end_ms;
 }
 
-/* Teach a lease if it is certainly agreed now. */
+/* Teach a lease if it is known to be agreed now. */
 static void teach_one(struct sl_node *n, struct sl_now now, struct sl_node_key *k,
                       sl_node_id to)
 {

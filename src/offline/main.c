@@ -1,4 +1,5 @@
-/* main.c - sluice-offline: commands on the files of a stopped server.
+/* main.c - sluice-offline: commands that work on the files of a server, without the
+ * server.
  *
  * `sluice store ...` executes this program, as `sluice serve` executes the server. So
  * `sluice` itself does not need LMDB or other large libraries. */

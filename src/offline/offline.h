@@ -1,7 +1,7 @@
 /* offline.h - declarations that the commands of sluice-offline share.
  *
  * sluice-offline works on the files of a server. Commands that only read may run while
- * the server is running; for all others, the server must be stopped. The command line
+ * a server uses the files; commands that write create new files only. The command line
  * is NOUN VERB DIRECTORY. main.c contains the table of commands. Each noun has its own
  * file (store.c), and its commands are declared here. */
 #ifndef SL_OFFLINE_OFFLINE_H

@@ -1,4 +1,5 @@
-/* settings_check.c - reads the files of secrets, and checks settings that depend on each other. */
+/* settings_check.c - reads the files that contain passwords and secrets, and checks settings that
+ * depend on each other. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* settings_internal.h - what settings.c and settings_check.c share. */
+/* settings_internal.h - shared by settings.c and settings_check.c. */
 #ifndef SL_SERVER_SETTINGS_INTERNAL_H
 #define SL_SERVER_SETTINGS_INTERNAL_H
 

@@ -62,8 +62,8 @@ static bool all_sent(const struct server *s)
 bool sl_stop_step(struct server *s)
 {
     struct sl_lock_view locks[KEYS_A_STEP];
-    /* Finish running commits first, so that their clients receive the outcome. Then this is called
-     * again. */
+    /* Finish running commits first, so that their clients receive the outcome. When they have
+     * finished, this function is called again. */
     if (sl_transactions_is_busy(s)) return true;
     size_t n = sl_table_scan(s->table, s->now, &s->stop_cursor, locks, KEYS_A_STEP);
     for (size_t i = 0; i < n; i++) tell_holders(s, locks[i].key);

@@ -85,8 +85,8 @@ struct sim_checker {
     struct sim_belief beliefs[SIM_CLIENTS];
     struct sim_request_record *requests; /* By number. */
     uint64_t request_count, request_size;
-    struct sim_membership_record
-        *memberships; /* In the order in which the checker first saw them. */
+    /* In the order in which the checker first saw them. */
+    struct sim_membership_record *memberships;
     uint32_t membership_count, membership_size;
     uint64_t newest_version[SIM_NODES]; /* By node. */
     struct sim_report_record reports[SIM_NODES]

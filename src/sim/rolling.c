@@ -89,8 +89,8 @@ static void take(struct sim_world *w, uint32_t c)
     sim_client_ask(w, c, &ask, c, most / 6);
 }
 
-/* Extend the lease. Each try may take a sixth of the lease; then the client switches to
- * another node. */
+/* Extend the lease. Each try may take a sixth of the lease; after that the client
+ * switches to another node. */
 static void extend(struct sim_world *w, uint32_t c)
 {
     struct sim_hold *h = &w->clients[c].hold;

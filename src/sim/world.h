@@ -234,7 +234,7 @@ bool sim_machine_runs(const struct sim_world *w, uint32_t m);
 struct sl_now sim_machine_now(const struct sim_world *w, uint32_t m);
 
 /* Execute the orders of a node, check its invariants, and set its timer. Call this
- * after each call of a node. */
+ * after each call to a function of a node. */
 void sim_machine_settle(struct sim_world *w, uint32_t m);
 
 /* --- net.c ------------------------------------------------------------------------ */

@@ -176,8 +176,8 @@ void sl_storage_watch(struct sl_storage *s,
                       void *owner);
 
 /* Return the reason why the storage does not work, as a text for the operator; "" if it
- * works. The text also explains why operations take long: the storage retries a commit
- * whose outcome is unknown until it knows the outcome. */
+ * works. The text also explains why operations are delayed: the storage retries a
+ * commit whose outcome is unknown until it knows the outcome. */
 const char *sl_storage_trouble(const struct sl_storage *s);
 
 struct sl_storage_stats {

@@ -27,9 +27,9 @@
  * ahead on such a path becomes a victim, the transactions for which it was the
  * youngest ahead have no known path any more. The search visits them again and
  * continues at their cursors. Other transactions may have a path through the victim
- * with a different youngest transaction, and do not notice that their path is
- * broken. Then a transaction may become a victim unnecessarily. That is rare, and
- * never happens to the oldest transaction. */
+ * with a different youngest transaction. The search does not notice that their path is
+ * broken, so a transaction may become a victim unnecessarily. That is rare, and never
+ * happens to the oldest transaction. */
 #include <string.h>
 
 #include "tx/manager_internal.h"
@@ -94,7 +94,7 @@ static bool is_waited_for(struct sl_tx_manager *m, const struct sl_tx *t)
         m->stats.steps++;
         if (l->mode != SL_TX_MODE_NONE && l->item->waiter_count > self) return true;
     }
-    /* The waiters behind t in the queue wait for t, too. */
+    /* The waiters behind t in the queue also wait for t. */
     return t->waits_for->in_queue.next != &t->waits_for->item->queue;
 }
 

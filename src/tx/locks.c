@@ -116,8 +116,8 @@ static struct sl_tx_item *get_item(struct sl_tx_manager *m, struct sl_bytes tabl
     return i;
 }
 
-/* Free an item that has no holders, waiters and references; then the same for its
- * table. */
+/* Free an item if it has no holders, waiters or references, and then its table if the
+ * same is true of it. */
 static void drop_item(struct sl_tx_manager *m, struct sl_tx_item *i)
 {
     if (i->lock_count > 0 || i->waiter_count > 0 || i->references > 0 ||

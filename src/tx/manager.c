@@ -4,8 +4,7 @@
 
 #include "tx/manager_internal.h"
 
-/* --- Storage results
- * ------------------------------------------------------------------------- */
+/* --- Storage results -------------------------------------------------------------- */
 
 static void claimed(struct sl_tx_manager *m, sl_ms now,
                     const struct sl_storage_result *done)
@@ -62,8 +61,8 @@ static void drop_claims(struct sl_tx_manager *m)
 }
 
 /* Pending requests are answered with STALE, which promises that nothing was
- * committed. So we cannot answer a commit that was sent to the storage before the
- * storage does. */
+ * committed. So a commit that was sent to the storage is answered only when the storage
+ * has answered. */
 void sl_tx_manager_stop(struct sl_tx_manager *m, sl_ms now, uint64_t term)
 {
     if (m->state == SL_TX_MANAGER_STOPPED) return;
@@ -130,8 +129,7 @@ sl_ms sl_tx_manager_due(const struct sl_tx_manager *m)
     return due;
 }
 
-/* --- Creation and destruction
- * ---------------------------------------------------------------- */
+/* --- Creation and destruction ----------------------------------------------------- */
 
 static void age_moved(void *owner, uint32_t place)
 {

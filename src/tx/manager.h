@@ -155,8 +155,7 @@ struct sl_tx_manager *sl_tx_manager_new(const struct sl_tx_manager_limits *limit
                                         struct sl_hash_key key);
 void sl_tx_manager_free(struct sl_tx_manager *m); /* NULL is allowed. */
 
-/* --- Changes
- * ----------------------------------------------------------------------- */
+/* --- Changes ---------------------------------------------------------------------- */
 
 /* Submit a request. Returns SLUICE_OK if exactly one answer with this ticket
  * follows, or ENOMEM if none does. The ticket must not be 0. */
@@ -183,8 +182,7 @@ void sl_tx_manager_tick(struct sl_tx_manager *m, sl_ms now);
 sl_ms sl_tx_manager_due(const struct sl_tx_manager *m);
 bool sl_tx_manager_next(struct sl_tx_manager *m, struct sl_tx_order *out);
 
-/* --- Queries
- * ------------------------------------------------------------------------ */
+/* --- Queries ---------------------------------------------------------------------- */
 
 enum sl_tx_manager_state {
     SL_TX_MANAGER_CANDIDATE,

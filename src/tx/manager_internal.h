@@ -121,8 +121,8 @@ struct sl_tx {
     size_t write_bytes;
 
     /* The request that has not been answered yet. */
-    struct sl_tx_reply
-        *reply; /* Allocated with the request, so answering cannot fail. */
+    /* Allocated with the request, so answering cannot fail. */
+    struct sl_tx_reply *reply;
     enum sl_tx_verb verb;
     struct sl_tx_op *op; /* The order it waits for; NULL: none. */
     char *args;          /* Table, key, value; owned. */

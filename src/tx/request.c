@@ -34,8 +34,7 @@ static int take_locks(struct sl_tx_manager *m, struct sl_tx *t)
     return sl_tx_lock_take(m, t, sl_tx_arg_table(t), sl_tx_arg_key(t), mode);
 }
 
-/* --- Executing a request that has all its locks
- * --------------------------------------- */
+/* --- Executing a request that has all its locks ----------------------------------- */
 
 static void order_storage(struct sl_tx_manager *m, struct sl_tx *t,
                           enum sl_tx_order_type type)
@@ -158,8 +157,7 @@ void sl_tx_wait_timed_out(struct sl_tx_manager *m, struct sl_tx *t)
     if (t->waits_for != NULL) time_out(m, t); /* Else it is ready. */
 }
 
-/* --- Storage results
- * ------------------------------------------------------------------ */
+/* --- Storage results -------------------------------------------------------------- */
 
 /* Handle the result of a commit. Every result ends the transaction. The locks are
  * released last. */

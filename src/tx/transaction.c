@@ -188,8 +188,7 @@ void sl_tx_begin(struct sl_tx_manager *m, sl_ms now, struct sl_tx_reply *r,
     sl_tx_reply_status(m, r, status);
 }
 
-/* --- A client disconnects
- * ------------------------------------------------------------ */
+/* --- A client disconnects --------------------------------------------------------- */
 
 void sl_tx_bar(struct sl_tx_manager *m, sl_ms now, struct sl_tx *t)
 {

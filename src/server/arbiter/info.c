@@ -23,7 +23,7 @@ void sl_info_put_locks(const struct server *s, struct sl_info *t)
 {
     struct sl_table_stats table;
     sl_table_stats(s->table, &table);
-    /* In a cluster on etcd, the lock table counts the locks. */
+    /* In a majority cluster, the node counts the locks; otherwise the lock table does. */
     if (s->majority != NULL && s->forward == NULL) {
         struct sl_node_stats node = node_stats(s);
         table.keys = node.keys;

@@ -57,8 +57,8 @@ static void refuse(struct request *r, int status)
     sl_request_answer(r, &a);
 }
 
-/* If the table recovers, reply RECOVERING and return true. The table does not know the fence of
- * this request, but another node may still report its holder. So the server cannot say that the
+/* If the table is recovering, reply RECOVERING and return true. The table does not know the fence
+ * of this request, but another node may still report its holder. So the server cannot say that the
  * grant is not held. */
 static bool may_be_reported(struct request *r)
 {
@@ -127,8 +127,8 @@ static bool has_leaving_holder(const struct request *r)
     return false;
 }
 
-/* Called if the key is held. A holder may have closed its connection although the server has not
- * yet noticed, or has not yet released its grants. Then run the request again in the next loop
+/* Called if the key is held. If a holder has closed its connection, but the server has not noticed
+ * that yet or has not yet released the holder's grants, run the request again in the next loop
  * iteration and return true. So no reply says that a key is held after its holder has closed its
  * connection. */
 static bool retries(struct request *r)

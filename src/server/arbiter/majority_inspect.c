@@ -20,8 +20,9 @@ struct votes {
     uint32_t waiters;
 };
 
-/* Return the remaining time for which at least `needed` nodes have the lease with this fence. This
- * is the shortest time among the `needed` longest copies; -1: fewer nodes have the lease. */
+/* Return the remaining time for which at least `needed` nodes have the lease with this fence. Of
+ * the remaining times of all copies, this is the `needed`-th longest; -1 if fewer nodes have the
+ * lease. */
 static sl_ms held_ms(const struct sl_node_answer *a, sl_fence fence, uint32_t needed)
 {
     sl_ms least = -1;

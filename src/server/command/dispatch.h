@@ -125,8 +125,8 @@ void sl_say_duration(struct call *call, size_t i, const struct sl_duration_range
 #define SL_WAIT_MS_MAX ((sl_ms)1 << 52)
 bool sl_duration_at(struct call *call, size_t i, const char *name, sl_ms *out);
 
-/* Reply with the error for a status. The text names the setting that is concerned, if there is
- * one. */
+/* Reply with the error for a status. If the status is about a setting, the text names the
+ * setting. */
 void sl_say_status(struct call *call, int status);
 
 /* Charge the budget of this loop iteration for this call, which costs as much as this many simple

@@ -410,9 +410,9 @@ static void receive_say(struct server *s, const struct sl_args *a)
 
 /* Return when a lease expires by this node's clock. This must not be later than at the keeper. The
  * node counts from the time when it sent the request, and allows for clocks whose rates differ by 1
- * in 500. It does not count from the time when it read the reply, because the reply may be late.
- * Then the record could outlive the lease, and the next keeper could restore a grant although the
- * lock already has a new holder. */
+ * in 500. If it counted from the time when it read the reply, and the reply was late, the record
+ * could outlive the lease, and the next keeper could restore a grant although the lock already has
+ * a new holder. */
 static sl_ms end_after(sl_ms since_ms, sl_ms age_ms, sl_ms left_ms)
 {
     sl_ms ms = sl_ms_after(age_ms, left_ms);

@@ -61,8 +61,7 @@ void sl_forward_drained(struct server *s, sl_node_id id);
 /* Handle a change of the membership. */
 void sl_forward_members(struct server *s);
 
-/* Handle the rejection of an operation by the storage, because `term`, which is later, is
- * current. */
+/* Handle that the storage has rejected an operation, because the later term `term` is current. */
 void sl_forward_term_rejected(struct server *s, uint64_t term);
 
 bool sl_forward_pump(struct arbiter *a);

@@ -203,8 +203,8 @@ static void check(struct conn *c)
             NULL);
         sl_conn_close_in_turn(c, SL_WAS_CUT);
     } else if (!sl_list_empty(&c->requests) && !c->input.watched && !c->ended) {
-        /* The client may have closed the connection after sending input that the server does not
-         * read while the client waits. */
+        /* While a client waits, the server does not read its input. So if the client sent more
+         * input and then closed the connection, the server has not noticed the close yet. */
         enum sl_parting how = sl_conn_hung_up(c);
         if (how != SL_STAYS) sl_conn_close_in_turn(c, how);
     }

@@ -53,8 +53,8 @@ bool sl_input_holders_left(struct server *s)
 {
     struct epoll_event events[SL_INPUT_BATCH];
     int n = SL_INPUT_BATCH;
-    /* Nothing was read since the last poll. A peer that closed before the current request was sent
-     * had closed before that poll. */
+    /* Nothing was read since the last poll. If a peer closed its connection before the current
+     * request was sent, that was before the poll. */
     if (s->holders_asked == s->inputs) n = 0;
     s->holders_asked = s->inputs;
     while (n == SL_INPUT_BATCH) {

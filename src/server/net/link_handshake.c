@@ -300,8 +300,8 @@ static void compare(struct link *k, struct sl_bytes theirs)
 
 /* --- The link comes up ---------------------------------------------------- */
 
-/* Whether a setting has our value in the text of the other side. A node of a version without this
- * setting behaves as with the default, `given`. */
+/* Whether a setting has our value in the text of the other side. A node whose version lacks this
+ * setting behaves as if it had the default, `given`. */
 static bool has(struct sl_bytes text, const char *name, const char *given,
                 struct sl_bytes ours)
 {

@@ -113,8 +113,8 @@ static void connect_to(struct sl_links *l, struct peer *p, const struct sockaddr
         could_not_call(l, p, "out of memory");
 }
 
-/* A host name lookup, which runs on another thread because it may take long. If the address of the
- * peer changes meanwhile, the result is ignored. */
+/* A host name lookup, which runs on another thread because it may take a long time. If the address
+ * of the peer changes meanwhile, the result is ignored. */
 struct lookup {
     uv_getaddrinfo_t req;
     struct server *server;

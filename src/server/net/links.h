@@ -21,8 +21,8 @@ enum sl_link_end { SL_END_REPLACED, SL_END_SILENT, SL_END_CLOSED };
 /* Callbacks to the module that started the links. They are called only from callbacks of the loop,
  * never from inside a function of this header. */
 struct sl_link_handler {
-    /* Data that is sent to the other side: when this node was born, and the settings that should be
-     * equal, one "name=value" per line. */
+    /* Data that is sent to the other side: the birth of this node (majority/node.h), and the
+     * settings that should be equal, one "name=value" per line. */
     uint64_t (*birth)(const struct server *s);
     void (*settings)(const struct server *s, char *out, size_t n);
 

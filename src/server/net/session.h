@@ -22,10 +22,10 @@ enum sl_parting {
 struct session {
     struct sl_session s; /* s.id is the number of the connection. */
     struct conn *conn;   /* NULL: the connection is closed. */
-    struct request
-        *resets; /* The RESET to answer when this session has ended; NULL: none. */
-    uint32_t
-        proxy_node; /* For a proxy: the node of its client; 0: a client of this node. */
+    /* The RESET to answer when this session has ended; NULL: none. */
+    struct request *resets;
+    /* For a proxy: the node of its client; 0: a client of this node. */
+    uint32_t proxy_node;
     /* For a proxy: the number of the client's session on that node. */
     uint64_t proxy_id;
     sl_ms linger_end_ms;

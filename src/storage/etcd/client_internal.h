@@ -137,7 +137,7 @@ struct sl_etcd_client {
 
 /* --- client_http.c ------------------------------------------------------------- */
 
-sl_ms sl_etcd_now(void); /* The boot-time clock. */
+sl_ms sl_etcd_now(void); /* CLOCK_BOOTTIME. */
 
 bool sl_etcd_http_open(struct sl_etcd_client *c); /* False: failed, see errno. */
 void sl_etcd_http_close(struct sl_etcd_client *c);

@@ -43,7 +43,7 @@
 #define SL_ETCD_NONCE_BYTES 40
 #define SL_ETCD_KEY_MAX (SL_ETCD_PREFIX_MAX + SL_STORAGE_REQUEST_BYTES_MAX + 128)
 #define SL_ETCD_READ_SLOTS 4
-#define SL_ETCD_HURRY_MS 2000 /* In a hurry, an operation waits at most this long. */
+#define SL_ETCD_HURRY_MS 2000 /* The longest wait after sl_storage_hurry(). */
 
 struct sl_etcd;
 
@@ -242,7 +242,7 @@ struct sl_etcd {
     int fd, event;
 
     struct sl_list writes, renewals, reads, scans, held, done;
-    uint32_t alone, reads_alone; /* Do not group the next operations; how many. */
+    uint32_t alone, reads_alone; /* How many of the next operations to send alone. */
     struct sl_etcd_group *slots;
     uint32_t slot_count;
     struct sl_etcd_claim claim;
@@ -255,7 +255,7 @@ struct sl_etcd {
     enum sl_etcd_format format;
     uint64_t heartbeat;          /* The last known revision of keeper/beat. */
     struct sl_storage_term seen; /* The newest known record. */
-    sl_ms silent_since_ms;       /* etcd has not answered since; 0: it answers. */
+    sl_ms silent_since_ms;       /* When etcd stopped answering; 0: it answers. */
     sl_ms hurry_since_ms;        /* 0: no hurry. */
     sl_ms wake_at_ms;
     char trouble[300];
@@ -278,7 +278,7 @@ void sl_etcd_wake(struct sl_etcd *e, sl_ms at_ms); /* At this time or earlier. *
 
 /* --- Tasks (task.c) ---------------------------------------------------------- */
 
-sl_ms sl_etcd_now(void); /* From the client: the boot-time clock. */
+sl_ms sl_etcd_now(void); /* The client's clock, CLOCK_BOOTTIME. */
 
 /* The meaning of the answer to a task. */
 enum sl_etcd_outcome {
@@ -312,8 +312,8 @@ bool sl_etcd_format_is_ours(struct sl_etcd *e, const json_t *keys);
 
 /* --- Leases of etcd (lease.c) ------------------------------------------------ */
 
-/* Return the id of a lease for this many more keys. Returns 0 if there is none yet;
- * then a lease has been requested. */
+/* Return the id of a lease for this many more keys. If there is none yet, requests one
+ * and returns 0. */
 int64_t sl_etcd_lease_take(struct sl_etcd *e, uint64_t keys);
 /* Call this when the lease has expired. */
 void sl_etcd_lease_drop(struct sl_etcd *e, int64_t id);

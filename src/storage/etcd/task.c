@@ -1,5 +1,5 @@
-/* task.c - sends a request to etcd until its outcome is known, and interprets etcd's
- * answers. */
+/* task.c - sends a request to etcd again until its outcome is known, and interprets
+ * etcd's answers. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>

@@ -92,7 +92,7 @@ int sl_lmdb_status(const struct sl_lmdb *l, int rc);
 /* --- settle.c ---------------------------------------------------------------- */
 
 /* Find out whether the transaction with this number, whose commit failed, is on the
- * disk. Waits until this is known, unless the storage is in a hurry. */
+ * disk. Waits until this is known, unless sl_storage_hurry() was called. */
 enum sl_lmdb_fate sl_lmdb_settle(struct sl_lmdb *l, size_t number);
 
 /* --- The threads ------------------------------------------------------------- */

@@ -10,8 +10,7 @@
 #include "storage/lmdb/lmdb_internal.h"
 
 #define PAUSE_MS 100
-#define TRIES_AT_END \
-    20 /* For all transactions together, while the storage is in a hurry. */
+#define TRIES_AT_END 20 /* For all transactions together, after sl_storage_hurry(). */
 
 /* Try once to find out the outcome. Returns 0 and sets *fate, or returns an error of
  * LMDB. */

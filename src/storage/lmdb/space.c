@@ -60,8 +60,8 @@ int sl_lmdb_set_level(struct sl_lmdb *l, enum sl_lmdb_level level)
     return rc == 0 ? 0 : sl_lmdb_reopen(l);
 }
 
-/* Return whether the disk is full. LMDB reports a short write as EIO, and a disk that
- * becomes full causes short writes. */
+/* Return whether the disk is full. When a disk becomes full, a write may be incomplete,
+ * and LMDB reports an incomplete write as EIO. */
 static bool is_full(const struct sl_lmdb *l)
 {
     char path[PATH_MAX];

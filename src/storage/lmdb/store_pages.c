@@ -405,8 +405,8 @@ static int check_meta(struct walk *w, const struct meta *m, size_t at)
         m->map_bytes > MAP_BYTES_MAX || m->last < 1 || m->last >= m->map_bytes / bytes)
         return broken(w, "meta page %zu is damaged", at);
     /* Some of the last pages may be missing in the file, because LMDB does not write
-     * pages that a transaction allocates and frees again. But if a damaged number of
-     * the last page is too high, LMDB would extend the file up to it. */
+     * pages that a transaction allocates and frees again. But if the number of the last
+     * page is damaged and too high, LMDB would extend the file up to that page. */
     if (m->last > w->file_bytes / bytes + UNWRITTEN_MAX)
         return broken(w,
                       "meta page %zu: last page %zu is far beyond the end of the file",

@@ -61,8 +61,9 @@ static bool is_current(const struct txn *t, struct sl_storage_op *op)
 }
 
 /* The keeper sends no commit of a transaction after its bar, and the writer keeps the
- * order of operations. So it is safe to remove old bars: no commit is left for them to
- * stop. Without this limit, clients that disconnect would fill the store with bars. */
+ * order of operations. So it is safe to remove old bars: the commits that they would
+ * stop have already been handled. Without this limit, clients that disconnect would
+ * fill the store with bars. */
 #define BARS_MAX 10000
 #define BAR_BYTES 128u /* Upper bound, including page overhead. */
 
