@@ -31,7 +31,7 @@
  * In another life, recovery ignores all short leases, even if their records survived. The kernel
  * may write a page back without a sync. So the record of a short lease A may survive while its
  * end, and the record of the next short lease B, are lost; a late EXTEND of A would succeed
- * although B was granted. All short leases have expired when the wait of lease-volatile is over.
+ * although B was granted. All short leases have expired when the wait of lease-volatile has ended.
  *
  * After a failed write or sync, the journal is *failed*: put() and need() return
  * SL_JOURNAL_FAILED, and the server rejects such requests, until the owner has written a new file
