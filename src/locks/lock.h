@@ -30,7 +30,9 @@ struct sl_session;
 enum sl_lock_flag {
     SL_INLINE_EXPIRED = 1 << 0, /* The lease of the inline holder has expired. */
     SL_INLINE_BROKEN = 1 << 1,  /* BREAK was called: the lease cannot be extended. */
-    SL_NEXT_OVERLAPS = 1 << 2   /* The next grant may overlap a broken one. */
+    SL_NEXT_OVERLAPS = 1 << 2,  /* The next grant may overlap a broken one. */
+    SL_INLINE_LONG = 1 << 3,    /* The recorder called the inline holder long. */
+    SL_MARK_LONG = 1 << 4       /* The recorder called the overlap mark long. */
 };
 
 struct sl_lock {
@@ -91,6 +93,7 @@ struct sl_entry {
     bool stolen;              /* A thief was granted while this one holds. */
     bool overlaps;            /* Granted while another holder may still use the lock. */
     bool reclaimed;           /* Another table granted it; may exceed the capacity. */
+    bool is_long;             /* What the recorder returned for its last record. */
     uint8_t victim;           /* One of enum sl_victim. */
     uint16_t value_bytes, note_bytes;
     char *text; /* Value and note; owned; NULL if both are empty. */

@@ -285,6 +285,7 @@ void sl_table_drop_unused(struct sl_table *t, struct sl_lock *l)
     sl_index_remove(&t->index, l,
                     l == t->found_lock ? t->found_hash : hash_of(l, &t->index));
     t->found_lock = NULL;
+    sl_table_note_unmark(t, l); /* Without a timer, the mark is lost with the lock. */
     t->text_bytes -= sl_lock_text_bytes(l);
     assert(t->retired_lock == NULL || t->retired_lock == l);
     t->retired_lock = l;
@@ -376,9 +377,10 @@ void sl_table_retire_entry(struct sl_table *t, struct sl_entry *e)
 void sl_table_mark_next(struct sl_table *t, struct sl_lock *l, sl_ms end_ms)
 {
     bool marked = (l->flags & SL_NEXT_OVERLAPS) != 0;
+    if (marked && l->timer != SL_HEAP_NONE && l->end_ms > end_ms) return;
+    sl_table_note_mark(t, l, end_ms, marked ? l->end_ms : 0);
     l->flags |= SL_NEXT_OVERLAPS;
     if (sl_has_inline(l)) return; /* The mark lasts as long as the inline holder. */
-    if (marked && l->timer != SL_HEAP_NONE && l->end_ms > end_ms) return;
     l->end_ms = end_ms;
     set_timer(&t->heap, l->timer, end_ms, sl_inline_owner(l));
 }
@@ -386,7 +388,7 @@ void sl_table_mark_next(struct sl_table *t, struct sl_lock *l, sl_ms end_ms)
 void sl_table_unmark_next(struct sl_table *t, struct sl_lock *l)
 {
     if ((l->flags & SL_NEXT_OVERLAPS) == 0) return;
-    l->flags &= (uint16_t)~SL_NEXT_OVERLAPS;
+    sl_table_note_unmark(t, l);
     if (!sl_has_inline(l) && l->timer != SL_HEAP_NONE)
         sl_heap_remove(&t->heap, l->timer);
 }
@@ -411,9 +413,10 @@ void sl_table_grant_entry(struct sl_table *t, struct sl_now now, struct sl_entry
                              .held = e->shared ? r->shared : r->held,
                              .lease_ms = e->lease_ms,
                              .waited_ms = sl_waited_ms(t, now.ms - e->wait.since_ms),
-                             .overlapping = sl_lock_is_marked(l, now)};
+                             .overlapping = e->overlaps || sl_lock_is_marked(l, now)};
     e->overlaps = out->overlapping;
     sl_table_unmark_next(t, l);
+    sl_table_note_grant(t, now, (struct sl_grant_ref){l, e}, 0);
     sl_table_recheck(t, r); /* Watchers may wait until the key is held. */
 }
 
@@ -421,6 +424,7 @@ static void expire_entry(struct sl_table *t, struct sl_entry *e)
 {
     struct sl_roster *r = e->lock->roster;
     if (e->expired) return;
+    sl_table_note_end(t, (struct sl_grant_ref){e->lock, e});
     sl_roster_expire_holder(r, e, t->index.seed);
     sl_table_recheck(t, r);
 }
@@ -452,7 +456,10 @@ void sl_table_end_inline(struct sl_table *t, struct sl_now now, struct sl_lock *
                              .broken = (l->flags & SL_INLINE_BROKEN) != 0,
                              .leased = l->end_ms != SL_NEVER,
                              .asked_ms = -1};
-    if (l->roster != NULL && sl_inline_counts(l)) l->roster->held--;
+    if (sl_inline_counts(l)) {
+        sl_table_note_end(t, (struct sl_grant_ref){.lock = l});
+        if (l->roster != NULL) l->roster->held--;
+    }
     if (l->timer != SL_HEAP_NONE) sl_heap_remove(&t->heap, l->timer);
     sl_inline_clear(l);
     sl_table_drop_unused(t, l);
@@ -464,6 +471,7 @@ void sl_table_expire_lock(struct sl_table *t, struct sl_now now, struct sl_lock 
 {
     struct sl_roster *r = l->roster;
     if (sl_inline_counts(l) && l->end_ms <= now.ms) {
+        sl_table_note_end(t, (struct sl_grant_ref){.lock = l});
         l->flags |= SL_INLINE_EXPIRED;
         if (r != NULL) r->held--, sl_table_recheck(t, r);
     }

@@ -43,6 +43,7 @@
 struct sl_table;      /* Opaque. */
 struct sl_client;     /* client.h */
 struct sl_grant_view; /* Defined below. */
+struct sl_table_recorder;
 
 /* Limits on what clients can store in the table. */
 struct sl_table_limits {
@@ -261,9 +262,13 @@ int sl_table_reclaim(struct sl_table *t, struct sl_now now, struct sl_session *s
 int sl_table_rebind(struct sl_table *t, struct sl_now now, struct sl_session *s,
                     struct sl_bytes key, sl_fence fence);
 
-/* Like sl_table_reclaim() without a session, for a table that was stored in a file. */
+/* Like sl_table_reclaim() without a session, for a grant from a record. It expires exactly
+ * at v->end_ms, unless that is 0. sl_table_restore_mark() restores an overlap mark, and sl_table_drain() a drained
+ * pattern. Call them before sl_table_set_recorder(). */
 int sl_table_restore(struct sl_table *t, struct sl_now now,
                      const struct sl_grant_view *v, struct sl_bytes key);
+int sl_table_restore_mark(struct sl_table *t, struct sl_now now, struct sl_bytes key,
+                          sl_ms end_ms, bool is_long);
 
 /* Returns the next effect of time and of earlier changes in *out. Returns false if
  * there is none: then no waiter could be granted, and no expired lease is left. A
@@ -302,12 +307,15 @@ struct sl_grant_view {
     bool waits, shared, leased, broken;
     bool overlapping; /* Granted while another holder may still use the lock. */
     bool asked;       /* A thief waits for its release, or was granted by force. */
+    bool stolen;      /* A thief was granted by force. */
+    bool is_long;     /* What the recorder returned for its last record. */
     bool steals;      /* A waiter that steals. */
     sl_fence fence;
     uint64_t session_id;
     uint32_t user;
     uint32_t units, per, buckets;
     int32_t priority;
+    sl_ms end_ms;   /* When the lease expires or the wait times out, or SL_NEVER. */
     sl_ms left_ms;  /* Time until expiry or timeout, or SL_NEVER. */
     sl_ms since_ms; /* How long it has held or waited. */
     struct sl_bytes value, note;
@@ -359,6 +367,62 @@ size_t sl_table_scan(const struct sl_table *t, struct sl_now now, uint64_t *curs
  * all. */
 size_t sl_table_scan_waited(const struct sl_table *t, struct sl_now now,
                             uint64_t *cursor, struct sl_lock_view *out, size_t max);
+
+/* --- Recording --------------------------------------------------------------- */
+
+/* A grant with a lease, as a recorder sees it. */
+struct sl_grant_change {
+    struct sl_bytes key;
+    sl_ms before_ms; /* The expiry in the last record of the grant; 0: it has none. */
+    struct sl_grant_view grant;
+};
+
+/* The table calls a recorder for every change that must survive a restart, at the moment of
+ * the change. So the end of a grant comes before the grant that uses its capacity: the recorder
+ * learns of an expiry when the table stops counting the holder, even if sl_table_next() reports it
+ * later. The functions must not call the table, and borrow all bytes. A request to release is not
+ * recorded: its thief waits, and no waiter survives a restart. A grant that overlaps a forced
+ * grant (`stolen`) is recorded.
+ *
+ * A record is *long* if it had to be durable before the change was reported (journal/journal.h).
+ * The table stores this for the recorder. */
+struct sl_table_recorder {
+    void *arg;
+    /* A grant with a lease begins or changes. Returns whether it is long. */
+    bool (*put)(void *arg, const struct sl_grant_change *c);
+    /* A grant with a lease ends. */
+    void (*end)(void *arg, struct sl_bytes key, sl_fence fence, bool is_long);
+    /* A grant without a lease begins. It needs no record, because it ends with the server. */
+    void (*unleased)(void *arg, struct sl_bytes key, sl_fence fence);
+    /* An overlap mark is set, or lasts longer. `before_ms` is its end in the last record; 0: it has
+     * none. Returns whether it is long. */
+    bool (*mark)(void *arg, struct sl_bytes key, sl_ms end_ms, sl_ms before_ms,
+                 bool is_long);
+    void (*unmark)(void *arg, struct sl_bytes key, bool is_long);
+    /* A pattern is drained, or not drained any more. */
+    void (*drain)(void *arg, struct sl_bytes glob, bool on);
+};
+
+/* Set the recorder, which the table borrows. NULL: none. */
+void sl_table_set_recorder(struct sl_table *t, const struct sl_table_recorder *r);
+
+/* The position of a walk over everything that the recorder has. Zero-initialize it. */
+struct sl_table_walk {
+    uint32_t drains; /* The number of drained patterns visited. */
+    bool in_keys;
+    uint64_t cursor;
+    char *key; /* The key of a lock of which some holders were visited; NULL: none. */
+    size_t key_bytes;
+    sl_fence fence; /* The last holder visited of that lock. */
+};
+
+/* Call put(), mark() and drain() of `to` for about `max` grants, marks and patterns. Its before_ms
+ * is the expiry itself, and its results are ignored. The table may change between two calls;
+ * whatever exists during the whole walk is visited. Returns 1 if there is more, 0 at the end, or
+ * SLUICE_ENOMEM. Call sl_table_walk_end() in any case. */
+int sl_table_walk(const struct sl_table *t, struct sl_now now, struct sl_table_walk *w,
+                  const struct sl_table_recorder *to, size_t max);
+void sl_table_walk_end(struct sl_table_walk *w);
 
 struct sl_table_stats {
     size_t keys;

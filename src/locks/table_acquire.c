@@ -64,6 +64,7 @@ static int grant_inline(struct sl_table *t, struct sl_now now,
     l->end_ms = sl_end_after(t, now, w->lease_ms);
     if (l->end_ms != SL_NEVER) sl_heap_put(&t->heap, l->end_ms, sl_inline_owner(l));
     sl_table_put_lock(t, l);
+    sl_table_note_grant(t, now, (struct sl_grant_ref){.lock = l}, 0);
     *out = (struct sl_grant){.fence = l->fence,
                              .held = 1,
                              .lease_ms = w->lease_ms,

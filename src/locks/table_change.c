@@ -4,8 +4,8 @@
 
 #include "locks/table_internal.h"
 
-static bool find_grant(struct sl_lock *l, struct sl_now now, sl_fence fence,
-                       struct sl_grant_ref *out)
+bool sl_lock_find_grant(struct sl_lock *l, struct sl_now now, sl_fence fence,
+                        struct sl_grant_ref *out)
 {
     if (l == NULL || fence == 0) return false;
     *out = (struct sl_grant_ref){.lock = l};
@@ -18,7 +18,7 @@ static bool find_grant(struct sl_lock *l, struct sl_now now, sl_fence fence,
 bool sl_table_find(const struct sl_table *t, struct sl_now now, struct sl_bytes key,
                    sl_fence fence, struct sl_grant_ref *out)
 {
-    return find_grant(sl_table_find_lock(t, key), now, fence, out);
+    return sl_lock_find_grant(sl_table_find_lock(t, key), now, fence, out);
 }
 
 /* Find the newest grant that a session acquired and still holds. The inline holder
@@ -56,9 +56,10 @@ int sl_table_release(struct sl_table *t, struct sl_now now, const struct sl_sess
 {
     struct sl_grant_ref p;
     sl_table_free_retired(t);
-    bool found = fence != 0 ? find_grant(sl_table_look_up(t, key), now, fence, &p) &&
-                                  may_use(&p, s)
-                            : find_newest(t, now, key, s->id, &p);
+    bool found = fence != 0
+                     ? sl_lock_find_grant(sl_table_look_up(t, key), now, fence, &p) &&
+                           may_use(&p, s)
+                     : find_newest(t, now, key, s->id, &p);
     if (!found) return 0;
     end_grant(t, now, &p, out);
     return 1;
@@ -88,6 +89,7 @@ static int move_inline(struct sl_table *t, struct sl_now now, struct sl_grant_re
     e->state = SL_HOLDING;
     e->fence = l->fence;
     e->broken = (l->flags & SL_INLINE_BROKEN) != 0;
+    e->is_long = (l->flags & SL_INLINE_LONG) != 0;
     e->wait.since_ms = e->granted_ms = now.ms - sl_inline_age_ms(l, now);
     e->end_ms = l->end_ms;
     sl_table_count_entry(t, e);
@@ -175,7 +177,10 @@ int sl_table_extend(struct sl_table *t, struct sl_now now, const struct sl_sessi
     int status = may_extend(&p);
     if (status == SLUICE_OK && value.at != NULL) status = set_value(t, now, &p, value);
     if (status != SLUICE_OK) return status;
+    sl_ms before_ms = end_of(&p);
     sl_table_move_end(t, &p, sl_end_after(t, now, ms));
+    if (end_of(&p) > before_ms || value.at != NULL)
+        sl_table_note_grant(t, now, p, before_ms);
     *lease_ms = sl_left_at_least(t, now, end_of(&p));
     return SLUICE_OK;
 }
@@ -211,7 +216,10 @@ static void mark_and_end(struct sl_table *t, struct sl_now now,
         bool place = l->timer != SL_HEAP_NONE ||
                      sl_heap_reserve(&t->heap, (uint32_t)t->waiting + 1) == SLUICE_OK;
         *out = past_of(p, now);
-        if (l->roster != NULL && sl_inline_counts(l)) l->roster->held--;
+        if (sl_inline_counts(l)) {
+            sl_table_note_end(t, *p);
+            if (l->roster != NULL) l->roster->held--;
+        }
         sl_inline_clear(l);
         if (place) sl_table_mark_next(t, l, end_ms);
         sl_table_drop_unused(t, l);
@@ -232,7 +240,7 @@ void sl_table_take_back(struct sl_table *t, struct sl_now now, struct sl_session
     if (!sl_table_find(t, now, key, grant->fence, &p) || !may_use(&p, s)) return;
     /* The victims of a forced grant have not been notified yet, so it is enough to
      * withdraw the requests to release. */
-    bool forced = p.entry != NULL && sl_roster_undo_steal(p.lock->roster);
+    bool forced = p.entry != NULL && sl_table_undo_steal(t, now, p.lock->roster);
     if (grant->overlapping && !forced)
         mark_and_end(t, now, &p, sl_end_after(t, now, SL_MARK_MS), &past);
     else end_grant(t, now, &p, &past);
@@ -249,6 +257,7 @@ int sl_table_break(struct sl_table *t, struct sl_now now, struct sl_bytes key,
         *out = past_of(&p, now);
         if (p.entry != NULL) p.entry->broken = true;
         else p.lock->flags |= SL_INLINE_BROKEN;
+        sl_table_note_grant(t, now, p, end_of(&p));
         return 1;
     }
     sl_ms end_ms = end_of(&p); /* By then the holder knows that it expired. */

@@ -78,9 +78,11 @@ int sl_table_drain(struct sl_table *t, struct sl_bytes glob, bool on)
     sl_table_free_retired(t);
     struct drain *d = find_drain(t, glob);
     if (on == (d != NULL)) return SLUICE_ENOENT;
+    if (!on && t->recorder != NULL) t->recorder->drain(t->recorder->arg, glob, false);
     if (on) {
         int status = add_drain(t, glob);
         if (status != SLUICE_OK) return status;
+        if (t->recorder != NULL) t->recorder->drain(t->recorder->arg, glob, true);
     } else {
         drop_drain(d);
         t->drain_count--;

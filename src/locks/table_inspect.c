@@ -8,18 +8,20 @@ bool sl_table_holds(const struct sl_table *t, struct sl_now now, struct sl_bytes
     return sl_table_find(t, now, key, fence, &p);
 }
 
-static void view_inline(const struct sl_table *t, const struct sl_lock *l,
-                        struct sl_now now, struct sl_grant_view *out)
+void sl_table_view_inline(const struct sl_table *t, const struct sl_lock *l,
+                          struct sl_now now, struct sl_grant_view *out)
 {
     const char *value = l->text + l->key_bytes;
     *out = (struct sl_grant_view){.leased = true,
                                   .broken = (l->flags & SL_INLINE_BROKEN) != 0,
+                                  .is_long = (l->flags & SL_INLINE_LONG) != 0,
                                   .fence = l->fence,
                                   .session_id = sl_inline_session_id(l),
                                   .user = l->user,
                                   .units = 1,
                                   .per = 1,
                                   .buckets = 1,
+                                  .end_ms = l->end_ms,
                                   .left_ms = sl_left_at_least(t, now, l->end_ms),
                                   .since_ms = sl_inline_age_ms(l, now),
                                   .value = {value, l->value_bytes},
@@ -28,8 +30,8 @@ static void view_inline(const struct sl_table *t, const struct sl_lock *l,
                                   .address = sl_client_address(l->client)};
 }
 
-static void view_entry(const struct sl_table *t, const struct sl_entry *e,
-                       struct sl_now now, struct sl_grant_view *out)
+void sl_table_view_entry(const struct sl_table *t, const struct sl_entry *e,
+                         struct sl_now now, struct sl_grant_view *out)
 {
     bool waits = e->state == SL_WAITING;
     *out = (struct sl_grant_view){
@@ -39,6 +41,8 @@ static void view_entry(const struct sl_table *t, const struct sl_entry *e,
         .broken = e->broken,
         .overlapping = e->overlaps,
         .asked = !waits && sl_is_victim(e),
+        .stolen = e->stolen,
+        .is_long = e->is_long,
         .steals = waits && e->steals,
         .fence = e->fence,
         .session_id = e->session_id,
@@ -47,6 +51,7 @@ static void view_entry(const struct sl_table *t, const struct sl_entry *e,
         .per = e->per,
         .buckets = e->buckets,
         .priority = e->priority,
+        .end_ms = e->end_ms,
         .left_ms = sl_left_at_least(t, now, e->end_ms),
         .since_ms = now.ms - (waits ? e->wait.since_ms : e->granted_ms),
         .value = {e->text, e->value_bytes},
@@ -61,8 +66,8 @@ bool sl_table_inspect_grant(const struct sl_table *t, struct sl_now now,
 {
     struct sl_grant_ref p;
     if (!sl_table_find(t, now, key, fence, &p)) return false;
-    if (p.entry == NULL) view_inline(t, p.lock, now, out);
-    else view_entry(t, p.entry, now, out);
+    if (p.entry == NULL) sl_table_view_inline(t, p.lock, now, out);
+    else sl_table_view_entry(t, p.entry, now, out);
     return true;
 }
 
@@ -92,13 +97,13 @@ static void view_oldest(const struct sl_table *t, struct sl_now now,
                         const struct sl_lock *l, struct sl_grant_view *out)
 {
     if (sl_inline_lives(l, now)) {
-        view_inline(t, l, now, out);
+        sl_table_view_inline(t, l, now, out);
         return;
     }
     const struct sl_holders *h = &l->roster->holders;
     for (uint32_t i = h->first; i < h->count; i++) {
         if (!sl_entry_lives(h->items[i].entry, now)) continue;
-        view_entry(t, h->items[i].entry, now, out);
+        sl_table_view_entry(t, h->items[i].entry, now, out);
         return;
     }
 }
@@ -151,7 +156,8 @@ static bool each_waiter(const struct sl_table *t, const struct sl_roster *r,
         for (const struct sl_list *j = queue->entries.next; j != &queue->entries;
              j = j->next) {
             if (n-- > 0) continue;
-            view_entry(t, sl_container_of(j, struct sl_entry, in_list), now, out);
+            sl_table_view_entry(t, sl_container_of(j, struct sl_entry, in_list), now,
+                                out);
             ++*cursor;
             return true;
         }
@@ -167,7 +173,7 @@ bool sl_table_each(const struct sl_table *t, struct sl_now now, struct sl_bytes 
     if (*cursor == 0) {
         ++*cursor;
         if (sl_inline_lives(l, now)) {
-            view_inline(t, l, now, out);
+            sl_table_view_inline(t, l, now, out);
             return true;
         }
     }
@@ -182,7 +188,7 @@ bool sl_table_each(const struct sl_table *t, struct sl_now now, struct sl_bytes 
         ++*cursor;
         const struct sl_entry *e = r->holders.items[i].entry;
         if (!sl_entry_lives(e, now)) continue;
-        view_entry(t, e, now, out);
+        sl_table_view_entry(t, e, now, out);
         return true;
     }
     return each_waiter(t, r, now, cursor, out);
@@ -198,11 +204,11 @@ bool sl_table_newest(struct sl_table *t, struct sl_now now, struct sl_bytes key,
     for (uint32_t i = r == NULL ? 0 : r->holders.count; i > 0; i--) {
         const struct sl_entry *e = r->holders.items[i - 1].entry;
         if (!sl_entry_lives(e, now)) continue;
-        view_entry(t, e, now, out);
+        sl_table_view_entry(t, e, now, out);
         return true;
     }
     if (!sl_inline_lives(l, now)) return false; /* It has the lowest fence. */
-    view_inline(t, l, now, out);
+    sl_table_view_inline(t, l, now, out);
     return true;
 }
 

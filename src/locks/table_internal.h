@@ -33,6 +33,7 @@ struct sl_table {
     struct sl_list ended_sessions;
     struct sl_list drains;
     uint32_t drain_count;
+    const struct sl_table_recorder *recorder; /* Borrowed; NULL: none. */
     /* The last effect borrows bytes from these two. */
     struct sl_lock *retired_lock;
     struct sl_entry *retired_entry;
@@ -80,7 +81,7 @@ static inline uint64_t sl_inline_session_id(const struct sl_lock *l)
 static inline void sl_inline_clear(struct sl_lock *l)
 {
     l->fence = 0;
-    l->flags &= (uint16_t) ~(SL_INLINE_EXPIRED | SL_INLINE_BROKEN);
+    l->flags &= (uint16_t) ~(SL_INLINE_EXPIRED | SL_INLINE_BROKEN | SL_INLINE_LONG);
     sl_client_unref(l->client);
     l->client = NULL;
 }
@@ -270,6 +271,27 @@ bool sl_table_has_authority(const struct sl_table *t, struct sl_now now);
 /* If the recovery has ended, recheck all rosters. */
 void sl_table_end_recovery(struct sl_table *t, struct sl_now now);
 
+/* --- Queries (table_inspect.c) ----------------------------------------------- */
+
+/* Show the inline holder, or an entry. */
+void sl_table_view_inline(const struct sl_table *t, const struct sl_lock *l,
+                          struct sl_now now, struct sl_grant_view *out);
+void sl_table_view_entry(const struct sl_table *t, const struct sl_entry *e,
+                         struct sl_now now, struct sl_grant_view *out);
+
+/* --- Recording (table_record.c) ---------------------------------------------- */
+
+/* Tell the recorder that a grant begins (before_ms is 0) or has changed. */
+void sl_table_note_grant(const struct sl_table *t, struct sl_now now,
+                         struct sl_grant_ref p, sl_ms before_ms);
+
+/* Tell the recorder that a grant ends. Call this when the table stops counting it. */
+void sl_table_note_end(const struct sl_table *t, struct sl_grant_ref p);
+
+void sl_table_note_mark(const struct sl_table *t, struct sl_lock *l, sl_ms end_ms,
+                        sl_ms before_ms);
+void sl_table_note_unmark(const struct sl_table *t, struct sl_lock *l);
+
 /* --- Drains (table_drain.c) ------------------------------------------------ */
 
 void sl_table_free_drains(struct sl_table *t);
@@ -291,13 +313,18 @@ bool sl_table_next_steal(struct sl_table *t, struct sl_now now, struct sl_roster
                          struct sl_effect *out, struct sl_entry **enters);
 
 /* Mark the victims of a thief as stolen from, before the thief is granted by force. */
-void sl_roster_steal(struct sl_roster *r);
+void sl_table_steal(const struct sl_table *t, struct sl_now now, struct sl_roster *r);
 
-/* Undo sl_roster_steal() before the victims were notified. Returns false if there
- * are no victims. */
-bool sl_roster_undo_steal(struct sl_roster *r);
+/* Undo sl_table_steal() before the victims were notified. Returns false if there are
+ * no victims. */
+bool sl_table_undo_steal(const struct sl_table *t, struct sl_now now,
+                         struct sl_roster *r);
 
 /* --- Grants (table_change.c) ----------------------------------------------- */
+
+/* Find the grant of this lock, which may be NULL, with this fence. */
+bool sl_lock_find_grant(struct sl_lock *l, struct sl_now now, sl_fence fence,
+                        struct sl_grant_ref *out);
 
 /* Find the grant with this fence. Returns false if there is none or its lease has
  * expired. */

@@ -162,9 +162,9 @@ static bool grant_by_force(struct sl_table *t, struct sl_now now, struct sl_entr
                            struct sl_effect *out)
 {
     if (e->session->ended) return finish_wait(t, e, SL_EFFECT_TIMED_OUT, out);
-    sl_roster_steal(e->lock->roster);
+    sl_table_steal(t, now, e->lock->roster);
+    e->overlaps = true;
     grant(t, now, e, out);
-    e->overlaps = out->grant.overlapping = true;
     return true;
 }
 

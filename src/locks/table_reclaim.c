@@ -28,6 +28,13 @@ static int check_record(const struct sl_table *t, const struct sl_session *s,
     return SLUICE_OK;
 }
 
+/* Returns when the lease expires. Only a record of this server has the exact time. */
+static sl_ms end_of_record(const struct sl_table *t, struct sl_now now,
+                           const struct sl_grant_view *v)
+{
+    return v->end_ms != 0 ? v->end_ms : sl_end_after(t, now, v->left_ms);
+}
+
 /* Handle a grant that is reported again. If only one of the reporters knows that the
  * lease was extended, the holder relies on the later expiry. */
 static int reclaim_again(struct sl_table *t, struct sl_now now,
@@ -44,7 +51,7 @@ static int reclaim_again(struct sl_table *t, struct sl_now now,
         return SLUICE_EINVAL;
     if (v->broken && e == NULL) l->flags |= SL_INLINE_BROKEN;
     if (v->broken && e != NULL) e->broken = true;
-    sl_table_move_end(t, p, sl_end_after(t, now, v->left_ms));
+    sl_table_move_end(t, p, end_of_record(t, now, v));
     return SLUICE_OK;
 }
 
@@ -60,8 +67,9 @@ static int reclaim_inline(struct sl_table *t, struct sl_now now,
     l->fence = v->fence;
     l->client = sl_client_ref(s->client);
     l->user = s->user;
-    l->flags = v->broken ? SL_INLINE_BROKEN : 0;
-    l->end_ms = sl_end_after(t, now, v->left_ms);
+    l->flags = (uint16_t)((v->broken ? SL_INLINE_BROKEN : 0) |
+                          (v->is_long ? SL_INLINE_LONG : 0));
+    l->end_ms = end_of_record(t, now, v);
     if (l->end_ms != SL_NEVER) sl_heap_put(&t->heap, l->end_ms, sl_inline_owner(l));
     sl_table_put_lock(t, l);
     return SLUICE_OK;
@@ -108,7 +116,8 @@ static int reclaim_entry(struct sl_table *t, struct sl_now now, struct sl_sessio
     e->broken = v->broken;
     e->overlaps = v->overlapping;
     e->wait.since_ms = e->granted_ms = now.ms - age;
-    sl_table_set_end(t, e, v->leased ? sl_end_after(t, now, v->left_ms) : SL_NEVER);
+    e->is_long = v->is_long;
+    sl_table_set_end(t, e, v->leased ? end_of_record(t, now, v) : SL_NEVER);
     if (!v->leased) {
         e->session = s;
         sl_list_append(&s->mine, &e->of_session);
@@ -162,8 +171,8 @@ static int reclaim_named(struct sl_table *t, struct sl_now now, struct sl_sessio
     return status;
 }
 
-int sl_table_reclaim(struct sl_table *t, struct sl_now now, struct sl_session *s,
-                     const struct sl_grant_view *v, struct sl_bytes key)
+static int reclaim(struct sl_table *t, struct sl_now now, struct sl_session *s,
+                   const struct sl_grant_view *v, struct sl_bytes key)
 {
     struct sl_grant_ref p;
     sl_table_free_retired(t);
@@ -171,7 +180,7 @@ int sl_table_reclaim(struct sl_table *t, struct sl_now now, struct sl_session *s
     if (status != SLUICE_OK) return status;
     struct sl_lock *l = sl_table_look_up(t, key);
     if (l != NULL) sl_table_expire_lock(t, now, l);
-    if (sl_table_find(t, now, key, v->fence, &p))
+    if (sl_lock_find_grant(l, now, v->fence, &p))
         return reclaim_again(t, now, &p, s, v);
     struct sl_session other = {.user = v->user}; /* The session is not in this table. */
     bool named = v->name.n + v->address.n > 0;
@@ -179,6 +188,15 @@ int sl_table_reclaim(struct sl_table *t, struct sl_now now, struct sl_session *s
     if (s == NULL) return reclaim_new(t, now, &other, v, key, l);
     status = sl_table_know_client(t, s);
     return status == SLUICE_OK ? reclaim_new(t, now, s, v, key, l) : status;
+}
+
+int sl_table_reclaim(struct sl_table *t, struct sl_now now, struct sl_session *s,
+                     const struct sl_grant_view *v, struct sl_bytes key)
+{
+    struct sl_grant_view known = *v;
+    known.end_ms = 0; /* It counts in the clock of another server. */
+    known.is_long = false;
+    return reclaim(t, now, s, &known, key);
 }
 
 int sl_table_rebind(struct sl_table *t, struct sl_now now, struct sl_session *s,
@@ -206,5 +224,25 @@ int sl_table_rebind(struct sl_table *t, struct sl_now now, struct sl_session *s,
 int sl_table_restore(struct sl_table *t, struct sl_now now,
                      const struct sl_grant_view *v, struct sl_bytes key)
 {
-    return sl_table_reclaim(t, now, NULL, v, key);
+    return reclaim(t, now, NULL, v, key);
+}
+
+int sl_table_restore_mark(struct sl_table *t, struct sl_now now, struct sl_bytes key,
+                          sl_ms end_ms, bool is_long)
+{
+    sl_table_free_retired(t);
+    if (key.n == 0 || key.n > UINT16_MAX || end_ms <= 0) return SLUICE_EINVAL;
+    struct sl_lock *l = sl_table_look_up(t, key);
+    if (sl_heap_reserve(&t->heap, (uint32_t)t->waiting + 1) != SLUICE_OK)
+        return SLUICE_ENOMEM;
+    if (l == NULL) {
+        if (sl_index_reserve(&t->index) != SLUICE_OK ||
+            (l = sl_table_add_lock(t, key)) == NULL)
+            return SLUICE_ENOMEM;
+    }
+    /* The mark needs the timer of the inline holder. */
+    if (sl_table_move_inline(t, now, l) != SLUICE_OK) return SLUICE_ENOMEM;
+    if (is_long) l->flags |= SL_MARK_LONG;
+    sl_table_mark_next(t, l, end_ms);
+    return SLUICE_OK;
 }

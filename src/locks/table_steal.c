@@ -122,7 +122,14 @@ static void tell(const struct sl_table *t, struct sl_now now, enum sl_effect_typ
         .priority = thief != NULL ? thief->priority : 0};
 }
 
-void sl_roster_steal(struct sl_roster *r)
+/* Tell the recorder that the holder was stolen from, or was not. */
+static void note(const struct sl_table *t, struct sl_now now, struct sl_entry *e)
+{
+    if (e->lease_ms > 0)
+        sl_table_note_grant(t, now, (struct sl_grant_ref){e->lock, e}, e->end_ms);
+}
+
+void sl_table_steal(const struct sl_table *t, struct sl_now now, struct sl_roster *r)
 {
     struct sl_entry *e;
     while ((e = first_on(&r->victims[SL_VICTIM_ASKED])) != NULL) {
@@ -130,10 +137,12 @@ void sl_roster_steal(struct sl_roster *r)
         r->stolen++;
         e->victim_ms = -1;
         sl_roster_set_victim(r, e, SL_VICTIM_STOLEN);
+        note(t, now, e);
     }
 }
 
-bool sl_roster_undo_steal(struct sl_roster *r)
+bool sl_table_undo_steal(const struct sl_table *t, struct sl_now now,
+                         struct sl_roster *r)
 {
     struct sl_entry *e = first_on(&r->victims[SL_VICTIM_STOLEN]);
     if (e == NULL) return false;
@@ -142,6 +151,7 @@ bool sl_roster_undo_steal(struct sl_roster *r)
         r->stolen--;
         e->victim_ms = 0; /* The holder had been asked. */
         sl_roster_set_victim(r, e, SL_VICTIM_TO_WITHDRAW);
+        note(t, now, e);
     }
     r->holders_changed = true;
     return true;
