@@ -64,7 +64,7 @@ void sl_table_note_unmark(const struct sl_table *t, struct sl_lock *l)
 
 /* --- Visiting everything -------------------------------------------------------- */
 
-struct visit {
+struct table_visit {
     const struct sl_table *t;
     struct sl_now now;
     const struct sl_table_recorder *to;
@@ -83,7 +83,7 @@ static uint32_t slot_after(const struct sl_holders *h, sl_fence fence)
     return low;
 }
 
-static void visit_grant(struct visit *v, struct sl_lock *l, struct sl_entry *e)
+static void visit_grant(struct table_visit *v, struct sl_lock *l, struct sl_entry *e)
 {
     struct sl_grant_change c;
     view(v->t, v->now, (struct sl_grant_ref){l, e}, &c);
@@ -93,7 +93,7 @@ static void visit_grant(struct visit *v, struct sl_lock *l, struct sl_entry *e)
 
 /* Visit the lock, or its holders above *fence; v->left is not 0. Returns false if the budget was not enough; then
  * *fence is the last holder visited. */
-static bool visit_lock(struct visit *v, struct sl_lock *l, sl_fence *fence)
+static bool visit_lock(struct table_visit *v, struct sl_lock *l, sl_fence *fence)
 {
     const struct sl_roster *r = l->roster;
     if (*fence == 0) {
@@ -132,7 +132,7 @@ static int stop_in(struct sl_table_walk *w, const struct sl_lock *l, sl_fence fe
 int sl_table_walk(const struct sl_table *t, struct sl_now now, struct sl_table_walk *w,
                   const struct sl_table_recorder *to, size_t max)
 {
-    struct visit v = {.t = t, .now = now, .to = to, .left = max};
+    struct table_visit v = {.t = t, .now = now, .to = to, .left = max};
     struct sl_bytes glob;
     if (!w->in_keys && w->drains == 0) { /* There are few patterns. */
         while (sl_table_drains(t, w->drains, &glob)) {
