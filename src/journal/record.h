@@ -17,17 +17,18 @@
  *    4088  u64        checksum: XXH3 of bytes 0 to 4087
  *
  *     offset 4096   frames, each a multiple of 8 bytes, without gaps
- *       0  u32        SL_FRAME_MAGIC
+ *       0  u32        the lower half of the seed: marks the beginning of a frame of this file
  *       4  u32        the number of bytes of the frame, including this header
  *       8  u64        position: one more than that of the frame before; or the same, if this
  *                     frame has items that were copied from an older file (file.h)
  *      16  u64        durable: all bytes of this file before this offset were certainly on disk
  *                     when this frame was written. (An offset, not a position: copied frames
- *                     share a position.)
+ *                     share a position.) A frame that is written before the file gets its name
+ *                     may have its own offset here, because it is on disk when that happens
  *      24  i64        the time at which the frame was written
  *      32  u64        the checksum of the frame before; in the first frame, that of the header
- *      40  u64        checksum: XXH3 of bytes 0 to 39 and the records, with the seed that
- *                     sl_journal_seed() computes from the id of the file
+ *      40  u64        checksum: XXH3 of bytes 0 to 39, with XXH3 of the records as its seed; the
+ *                     seed of that one is sl_journal_seed() of the id
  *      48  records
  *
  *     a record, a multiple of 8 bytes, padded with zeros
@@ -47,7 +48,7 @@
  *
  * Each frame contains the checksum of the frame before (the checksums are chained), so replay
  * accepts a frame only if all frames before it are intact. A frame of another file has another
- * seed. */
+ * seed. Clients do not know the seed, so they cannot choose keys and values that look like frames. */
 #ifndef SL_JOURNAL_RECORD_H
 #define SL_JOURNAL_RECORD_H
 
@@ -55,9 +56,9 @@
 
 #define SL_JOURNAL_FORMAT 1u
 #define SL_HEADER_BYTES 4096u
-#define SL_FRAME_MAGIC 0x666a4c53u /* "SLjf" */
 #define SL_FRAME_HEADER_BYTES 48u
 #define SL_FRAME_BYTES_MAX (16u << 20)
+#define SL_RECORDS_BYTES_MAX (SL_FRAME_BYTES_MAX - SL_FRAME_HEADER_BYTES)
 #define SL_JOURNAL_ID_BYTES 16
 
 enum sl_journal_use { SL_JOURNAL_OF_SERVER = 1, SL_JOURNAL_OF_NODE = 2 };
@@ -78,13 +79,15 @@ enum sl_item_kind {
 
 struct sl_item {
     enum sl_item_kind kind;
-    struct sl_bytes key; /* At most 65535 bytes. */
+    struct sl_bytes key; /* At most SL_ITEM_KEY_BYTES_MAX. */
     sl_fence fence;
     sl_ms expiry_ms; /* SL_NEVER: it does not expire. */
     sl_ms bound_ms;  /* At least expiry_ms; see J3 in journal.h. */
     bool is_long;    /* A record of it had to be durable before it was acknowledged. */
-    struct sl_bytes value;
+    struct sl_bytes value; /* At most SL_ITEM_VALUE_BYTES_MAX. */
 };
+#define SL_ITEM_KEY_BYTES_MAX 65535u
+#define SL_ITEM_VALUE_BYTES_MAX (8u << 20)
 
 /* --- Writing ------------------------------------------------------------------- */
 
@@ -118,7 +121,7 @@ void sl_header_write(char out[SL_HEADER_BYTES], enum sl_journal_use use,
                      struct sl_chain *chain);
 
 struct sl_frame {
-    size_t bytes; /* Of the whole frame. */
+    size_t at, bytes; /* Where the frame begins, and its length. */
     uint64_t position;
     uint64_t durable; /* An offset of the file. */
     sl_ms now_ms;
@@ -126,9 +129,16 @@ struct sl_frame {
 };
 
 /* Write the header of a frame, and advance the chain. The caller sets everything in `frame` but
- * `bytes`, and writes `out` and then the records to the file. */
+ * `bytes`, and writes `out` and then the records to the file. There are at most
+ * SL_RECORDS_BYTES_MAX bytes of records. The position is that of the chain, or one more. */
 void sl_frame_seal(char out[SL_FRAME_HEADER_BYTES], struct sl_chain *chain,
                    const struct sl_frame *frame);
+
+/* The value of an item that is a number: SL_ITEM_VOLATILE in milliseconds, SL_ITEM_FENCES.
+ * sl_value_read() returns false if the bytes are not a number. */
+#define SL_VALUE_BYTES 8
+void sl_value_write(char out[SL_VALUE_BYTES], uint64_t number);
+bool sl_value_read(struct sl_bytes value, uint64_t *out);
 
 /* --- Reading ------------------------------------------------------------------- */
 
@@ -144,7 +154,7 @@ int sl_header_read(struct sl_bytes file, struct sl_header *out);
 
 /* Read the frame at this offset, and advance the chain. Returns false if there is no intact frame
  * that continues the chain; then the chain has not changed. */
-bool sl_frame_read(struct sl_bytes file, size_t offset, struct sl_chain *chain,
+bool sl_frame_next(struct sl_bytes file, size_t offset, struct sl_chain *chain,
                    struct sl_frame *out);
 
 /* Find the next intact frame of this file at or after `offset`, whether or not it continues the

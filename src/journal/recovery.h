@@ -10,9 +10,10 @@
  *       still waiting (J8), when that wait ends.
  *   J8  Another life: long leases are held, and their remaining time counts from the start, to
  *       their bounds. Short leases are ignored (journal.h). New grants wait lease-volatile (the
- *       largest value in the file): from the boot of the machine, if the file was written on this
- *       machine; from the start of the process otherwise. After a clean stop nothing is ignored,
- *       and new grants do not wait.
+ *       largest value in the file), or the rest of the previous server's wait if that is longer:
+ *       from the boot, if the file was written in an earlier boot of this machine; from the start
+ *       of the process otherwise. After a clean stop nothing is ignored, and new grants wait only
+ *       for the rest of the previous server's wait.
  *   J9  Replay stops at the first frame that is not intact. If a later frame says that this place
  *       was durable, or if any intact frame follows in the same life, the journal is damaged. In
  *       another life, frames after the last sync may be lost in any order.
@@ -27,19 +28,24 @@
 #include "base/hash.h"
 #include "journal/record.h"
 
-#define SL_LIFE_TEXT_BYTES 96
+#define SL_LIFE_TEXT_BYTES 64
 
 struct sl_life {
-    char boot[SL_LIFE_TEXT_BYTES];    /* Boot id and time namespace; "": unknown. */
+    char boot[SL_LIFE_TEXT_BYTES];    /* The boot id; "": unknown. */
+    char clock[SL_LIFE_TEXT_BYTES];   /* The time namespace; "": unknown. */
     char machine[SL_LIFE_TEXT_BYTES]; /* The machine id; "": unknown. */
     uint64_t device, inode;           /* Of the journal file. */
+    sl_ms wait_until_ms; /* New grants wait until this time; 0: they do not. */
+    /* Only in the description of the present: */
+    sl_ms
+        boot_ms; /* When the machine booted, by the clock of `now_ms`: 0, except in a time
+                    * namespace with an offset; if unknown, the time of the start. */
     bool keeps_writes; /* A local file system; what was written survives the process. */
     bool had_error;    /* An I/O error was noted in the directory. */
-    sl_ms wait_until_ms; /* New grants wait until this time; 0: they do not. */
 };
 
 /* The value of SL_ITEM_LIFE. Returns false if the bytes are invalid. */
-#define SL_LIFE_BYTES (2 * SL_LIFE_TEXT_BYTES + 32)
+#define SL_LIFE_BYTES (3 * SL_LIFE_TEXT_BYTES + 24)
 void sl_life_write(char out[SL_LIFE_BYTES], const struct sl_life *l);
 bool sl_life_read(struct sl_bytes value, struct sl_life *out);
 
@@ -48,8 +54,10 @@ enum sl_recovery_result {
     SL_RECOVERY_NOT_A_JOURNAL,
     SL_RECOVERY_FORMAT, /* The file has a newer format. */
     SL_RECOVERY_DAMAGED,
-    SL_RECOVERY_NO_MEMORY
+    SL_RECOVERY_NO_MEMORY /* Or the file is larger than SL_RECOVERY_BYTES_MAX. */
 };
+
+#define SL_RECOVERY_BYTES_MAX (1ull << 34)
 
 struct sl_recovery {
     enum sl_recovery_result result;
@@ -64,6 +72,8 @@ struct sl_recovery {
     sl_ms volatile_ms;     /* The largest lease-volatile in the file. */
     sl_fence fence_limit;  /* 0: none. */
     size_t items;          /* The number of items, including those that next() skips. */
+    sl_ms shift_ms; /* What must be added to a time in the value of an item, to get a
+                            * time of the present: 0 in the same life. */
     struct sl_recovery_map *map; /* Private. */
 };
 
@@ -73,17 +83,13 @@ void sl_recovery_begin(struct sl_recovery *r, struct sl_bytes file,
                        const struct sl_life *life, sl_ms now_ms,
                        struct sl_hash_key key);
 
-/* Get the next item that must be held, in no particular order; set *cursor to 0 before the first
- * call. Its times are in the clock of the present. Its bytes are borrowed. In the same life, items
+/* Get the next item that must be held, in the order of their records; set *cursor to 0 before the
+ * first call. Its times are in the clock of the present. Its bytes are borrowed. In the same life, items
  * that have expired while no server ran are returned as well: the caller must record their ends,
  * because they would return after a later power failure. Items of the kinds LIFE, VOLATILE, FENCES
  * and CLEAN are not returned. */
 bool sl_recovery_next(const struct sl_recovery *r, uint64_t *cursor,
                       struct sl_item *out);
-
-/* Returns what must be added to a time in the value of this item, to get a time of the present: 0
- * in the same life. Use it for items whose values contain times. */
-sl_ms sl_recovery_shift_ms(const struct sl_recovery *r, const struct sl_item *item);
 
 void sl_recovery_end(struct sl_recovery *r);
 
