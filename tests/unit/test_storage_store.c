@@ -349,7 +349,7 @@ UNIT_TEST(a_check_finds_each_broken_invariant)
         change *change;
         const char *words;
     } cases[] = {{high_revision, "invalid revision 2"},
-                 {no_term, "before the first term"},
+                 {no_term, "there is a revision (2), but no term"},
                  {old_bar, "the wrong term 77"},
                  {lost_request, "has no request"},
                  {lost_order, "missing in the table order"},
