@@ -352,7 +352,7 @@ UNIT_TEST(a_check_finds_each_broken_invariant)
                  {no_term, "there is a revision (2), but no term"},
                  {old_bar, "the wrong term 77"},
                  {lost_request, "has no request"},
-                 {lost_order, "missing in the table order"},
+                 {lost_order, "is missing in the database \"order\""},
                  {time_back, "an earlier time than"},
                  {more_meta, "4 numbers found"},
                  {strange_name, "has no name"},
