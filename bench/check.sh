@@ -300,6 +300,9 @@ says "writeback times pairs while the disk is written to" \
     "^$work  *writing  *[0-9]* *[1-9][0-9]* .* [0-9]* *[0-9]*$" \
     "$build/bench/writeback" 0.2 "$work"
 fails "writeback rejects an invalid time" '^usage:' "$build/bench/writeback" 0
+says "append compares writes with a mapped file" '^mapped, zeros *100 ' \
+    "$build/bench/append" 1 1 "$work"
+fails "append rejects an invalid size" '^usage:' "$build/bench/append" 0
 same "no process of it is left behind" "$(pgrep -f "$work/sluice.bench." || true)" ""
 same "no directory of a server is left behind" \
     "$(find "$work" -maxdepth 1 -name 'sluice.bench.*')" ""
