@@ -134,8 +134,12 @@ uint64_t sl_journal_durable(const struct sl_journal *j);
 uint64_t sl_journal_position(const struct sl_journal *j); /* The last frame taken. */
 
 /* The file cannot be written any more. Drops the records that are not written, including those
- * taken last: after a failed write, call it before anything else is appended. Nothing that waits
- * for a position is pending any more; the caller undoes it. */
+ * taken last: after a failed write, call it before anything else is appended.
+ *
+ * The caller must undo every change that was not acknowledged, also those of the iteration whose
+ * write failed (even if they need not wait for a position), and no reply that shows them may leave.
+ * A grant ends. An extension is undone, too: with the new expiry in the table, CHECK and READ would
+ * show it, although it is not recorded. Nothing is pending any more. */
 void sl_journal_fail(struct sl_journal *j);
 bool sl_journal_failed(const struct sl_journal *j);
 
