@@ -172,6 +172,15 @@ static void clear(struct table *t, size_t hole)
 
 /* --- The replay ------------------------------------------------------------------------- */
 
+/* Records are replayed in batches, so that the table and the records it leads to can be loaded
+ * from memory ahead of their use. */
+#define BATCH 32u
+
+struct step {
+    struct sl_item item;
+    uint64_t tag, offset; /* offset: of the record, or 0 if it ends the item. */
+};
+
 struct replay {
     struct sl_recovery *r;
     struct sl_bytes file;
@@ -179,6 +188,8 @@ struct replay {
     struct table table;
     struct sl_life life; /* The last one in the file. */
     bool has_life;
+    struct step steps[BATCH];
+    size_t step_count;
 };
 
 /* The clients choose the keys, so the hash needs a secret. */
@@ -220,22 +231,47 @@ static bool replay_about_file(struct replay *p, const struct sl_item *item, bool
     }
 }
 
-static bool replay_put(struct replay *p, const struct sl_item *item, uint64_t offset)
+static bool replay_put(struct replay *p, const struct step *step)
 {
     struct table *t = &p->table;
     if (4 * (t->count + 1) > 3 * t->size && !grow(t)) return false;
-    uint64_t tag = tag_of(p, item);
-    size_t i = find(t, p->file, item, tag);
+    size_t i = find(t, p->file, &step->item, step->tag);
     if (t->slots[i] == 0) t->count++;
-    t->slots[i] = tag | offset / 8;
+    t->slots[i] = step->tag | step->offset / 8;
     return true;
 }
 
-static void replay_end(struct replay *p, const struct sl_item *item)
+static void replay_end(struct replay *p, const struct step *step)
 {
     if (p->table.count == 0) return;
-    size_t i = find(&p->table, p->file, item, tag_of(p, item));
+    size_t i = find(&p->table, p->file, &step->item, step->tag);
     if (p->table.slots[i] != 0) clear(&p->table, i);
+}
+
+/* Replay the records of the batch. Returns false when out of memory. */
+static bool replay_batch(struct replay *p)
+{
+    const struct step *end = p->steps + p->step_count;
+    p->step_count = 0;
+    for (const struct step *s = p->steps; s < end && p->table.size > 0; s++) {
+        uint64_t slot = p->table.slots[home_of(&p->table, s->tag)];
+        if ((slot ^ s->tag) <= LOW) __builtin_prefetch(p->file.at + offset_of(slot));
+    }
+    for (const struct step *s = p->steps; s < end; s++) {
+        if (s->offset == 0) replay_end(p, s);
+        else if (!replay_put(p, s)) return false;
+    }
+    return true;
+}
+
+/* Add a record to the batch. Returns false when out of memory. */
+static bool replay_later(struct replay *p, const struct sl_item *item, uint64_t offset)
+{
+    struct step *s = &p->steps[p->step_count++];
+    *s = (struct step){*item, tag_of(p, item), offset};
+    if (p->table.size > 0)
+        __builtin_prefetch(&p->table.slots[home_of(&p->table, s->tag)]);
+    return p->step_count < BATCH || replay_batch(p);
 }
 
 /* Replay the records of an intact frame. */
@@ -250,10 +286,10 @@ static enum sl_recovery_result replay_frame(struct replay *p, const struct sl_fr
         if (type == 0) return SL_RECOVERY_OK;
         if (type < 0) return SL_RECOVERY_DAMAGED;
         p->r->clean = false; /* Only the last record can be the mark of a clean stop. */
-        if (type == 2) replay_end(p, &item);
-        else if (replay_about_file(p, &item, &valid)) {
+        if (type == 1 && replay_about_file(p, &item, &valid)) {
             if (!valid) return SL_RECOVERY_DAMAGED;
-        } else if (!replay_put(p, &item, offset)) return SL_RECOVERY_NO_MEMORY;
+        } else if (!replay_later(p, &item, type == 1 ? offset : 0))
+            return SL_RECOVERY_NO_MEMORY;
     }
 }
 
@@ -279,7 +315,7 @@ static enum sl_recovery_result replay(struct replay *p)
         r->bytes = f.at + f.bytes;
         r->last_ms = f.now_ms;
     }
-    return SL_RECOVERY_OK;
+    return replay_batch(p) ? SL_RECOVERY_OK : SL_RECOVERY_NO_MEMORY;
 }
 
 /* How long new grants wait (J5, J8). */

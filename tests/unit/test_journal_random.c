@@ -71,7 +71,8 @@ struct known {
     bool broken;   /* And BREAK was acknowledged. */
     real until;    /* Of the lease. */
     bool is_short; /* The lease that ends then need not survive a power failure, */
-    bool is_lost;  /* and has not survived one. New grants wait until it has expired. */
+    bool is_lost;  /* and has not survived one, or has an earlier expiry after it. New
+                    * grants wait until then. */
 };
 
 /* The lock table. */
@@ -209,6 +210,7 @@ static void acknowledge(const struct reply *r)
     if (r->until >= k->until) {
         k->until = r->until;
         k->is_short = r->is_short;
+        k->is_lost = false;
     }
     done.grants += r->type == GRANTED;
     done.long_grants += r->type == GRANTED && r->has_lease && !r->is_short;
@@ -241,6 +243,8 @@ static void check_recovered(const struct sl_recovery *r, sl_ms start_ms, real re
         if (found[k->key].fence == k->fence &&
             found[k->key].expiry_ms >= k->until - real_0)
             continue;
+        SHOW("not found: key %d fence %" PRIu64 " until %" PRId64 ", short %d, lost %d",
+             k->key, k->fence, k->until, k->is_short, k->is_lost);
         CHECK(k->is_lost || (!r->same_life && k->is_short));
         CHECK(real_0 + r->wait_until_ms >= k->until);
         done.ignored++;
@@ -717,8 +721,10 @@ static void copy_step(void)
         }
         SHOW("the new file has its name");
         w.commits = false;
-        if (failed) sl_journal_mend(w.journal, w.commit_position);
-        else sl_journal_sync_end(w.journal, true);
+        if (failed) {
+            sl_journal_mend(w.journal, w.commit_position);
+            w.copy.is_valid = false;
+        } else sl_journal_sync_end(w.journal, true);
         send_replies(true);
         done.mended += failed;
         done.compactions += !failed;
@@ -909,7 +915,8 @@ static void start(void)
     bool serves = r.same_life ? continue_file(&r) : begin_file(r.chain.position);
     for (size_t i = 0; serves && i < w.known_count; i++) {
         struct known *k = &w.known[i];
-        if (w.holders[k->key].fence != k->fence) k->is_lost = true;
+        const struct holder *h = &w.holders[k->key];
+        if (h->fence != k->fence || real_of(h->expiry_ms) < k->until) k->is_lost = true;
     }
     if (serves) sl_journal_check(w.journal);
     done.starts++;
