@@ -29,7 +29,7 @@
  * with SLUICE_EFULL, Sluice releases the units of dead threads.
  *
  * Limits of canals:
- *   - Canals are not fair: a release wakes all waiters, and any of them may be granted next.
+ *   - Canals are not fair: a release wakes all waiters, and any of them may be next.
  *   - Canals are not re-entrant: each call of acquire requests more units. If a thread
  *     requests units that only it could release, the request waits until the timeout.
  *   - No function of this header is async-signal-safe.
@@ -451,8 +451,8 @@ struct sluice_request {
         steal_early;  /* When to stop waiting for these holders, and take the lock while
                          * they still hold it. 0: never. Between 0 and 1: when this
                          * fraction of wait_ms is left. 1: at once. SLUICE_STEAL_AUTO: when
-                         * they take longer than recent holders took to release; this needs
-                         * at least 20 measurements. */
+                         * they take longer than recent holders took to release; until
+                         * 20 such releases have been measured, the same as 0. */
     int64_t wait_ms;  /* Default 0: do not wait. SLUICE_FOREVER: no timeout. */
     int64_t lease_ms; /* Default 0: no lease. */
     const char *value; /* A string for other threads to read; NULL: "". */
