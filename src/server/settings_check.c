@@ -78,14 +78,14 @@ static int check_node(const struct sl_settings *s, const struct sl_settings_plac
         return sl_settings_wrong(
             p,
             "node requires a secret of at least %u bytes (got %zu); set "
-            "secret-file",
+            "\"secret-file\" to a file that contains one",
             SECRET_BYTES_MIN, strlen(s->secret));
     if (s->node_port == 0)
         return sl_settings_wrong(p, "node requires node-port: it must not be 0");
     if (*s->data == '\0' || strcmp(s->data, "none") == 0)
         return sl_settings_wrong(
             p, "node requires a data directory, because the promises of a node "
-               "must survive a restart; set data");
+               "must survive a restart; set \"data\" to a directory");
     if (s->lease_ms_max < s->lease_ms_min)
         return sl_settings_wrong(p, "lease-max must be at least lease-min");
     return 0;
@@ -123,7 +123,7 @@ static int check_etcd(const struct sl_settings *s, const struct sl_settings_plac
     if (*s->etcd == '\0')
         return sl_settings_wrong(
             p, "engine etcd requires the addresses of the etcd members; set "
-               "etcd to http://host:2379,...");
+               "\"etcd\" to http://host:2379,...");
     if ((*s->etcd_cert == '\0') != (*s->etcd_key == '\0'))
         return sl_settings_wrong(p,
                                  "set both etcd-cert and etcd-key, or neither of them");
@@ -147,7 +147,9 @@ static int check_engine(struct sl_settings *s, const struct sl_settings_place *p
             p, "engine lmdb is for a single server; a cluster requires etcd "
                "for transactions");
     if (*s->data == '\0' || strcmp(s->data, "none") == 0)
-        return sl_settings_wrong(p, "engine lmdb requires a data directory; set data");
+        return sl_settings_wrong(
+            p, "engine lmdb requires a data directory; set \"data\" to "
+               "a directory");
     return check_majority_keys(s, p);
 }
 
@@ -162,7 +164,7 @@ int sl_settings_check(struct sl_settings *s, const struct sl_settings_place *p)
     if (s->port == 0 && *s->socket == '\0')
         return sl_settings_wrong(
             p, "port is 0 and socket is empty, so no client could connect; "
-               "set socket");
+               "set \"port\", or set \"socket\" to a path");
     if (strlen(s->password) > (size_t)s->auth_bytes_max / 2)
         return sl_settings_wrong(
             p,

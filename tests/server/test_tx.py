@@ -1181,7 +1181,7 @@ def engine_lmdb_is_rejected_where_it_cannot_work(t):
     node = ("--node", "1", "--peers", "1=127.0.0.1:9", "--secret", "0123456789abcdef")
     for options, words, status in (
             (node + ("--data", t.path("d")), "a cluster requires etcd", 2),
-            (("--data", "none"), "engine lmdb requires a data directory; set data", 2), ((), "--data DIRECTORY", 1)):
+            (("--data", "none"), "engine lmdb requires a data directory; set \"data\" to a directory", 2), ((), "--data DIRECTORY", 1)):
         p = t.failing("--engine", "lmdb", *options)
         check(p.status, status, p.err)
         check_that(words in p.err, "it says why: " + p.err)

@@ -74,7 +74,8 @@ static void write_node(const struct sl_node_copy *copy, char *out)
                  "node %" PRIu32 " has a lease with fence %" PRIu64
                  " for another %" PRId64 " ms%s",
                  copy->node, copy->fence, copy->left_ms,
-                 copy->agreed ? "" : "; it may be an attempt that was not granted");
+                 copy->agreed ? ""
+                              : "; it may belong to an ACQUIRE that was not granted");
 }
 
 /* Describe the state of the lock in sentences. */

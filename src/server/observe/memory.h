@@ -31,8 +31,8 @@ void sl_memory_second(struct server *s);
 /* Configure malloc, before the first thread starts. */
 void sl_memory_setup(void);
 
-/* Return the default of memory-max: a quarter of the memory of the machine or of its control
- * group. */
+/* Return the default of memory-max: a quarter of the machine's memory, or of the memory limit of the
+ * server's control group if that is lower. */
 int64_t sl_memory_auto(void);
 
 #endif /* SL_SERVER_OBSERVE_MEMORY_H */
