@@ -30,7 +30,7 @@ enum cli_id {
     CLI_COMMANDS,
 };
 
-/* The id of an option: its first letter, or one of these. */
+/* The id of an option: its first short-option letter, or one of these. */
 enum {
     CLI_OPT_BUCKETS = 256,
     CLI_OPT_VERBOSE,

@@ -76,7 +76,7 @@ struct sl_entry {
     struct sl_wait wait; /* When it began to wait or watch, and an arrival number. */
     sl_fence fence;
     sl_ms end_ms;    /* When the lease expires or the wait times out. */
-    sl_ms force_ms;  /* Thief: when it is granted without a release. */
+    sl_ms force_ms;  /* Thief: when it gets the lock without a release. */
     sl_ms victim_ms; /* When the table asked it to release; -1: not asked. */
     uint64_t plan;   /* The last plan that made it a victim. */
     sl_ms granted_ms;
@@ -90,7 +90,7 @@ struct sl_entry {
     bool shared, expired, broken;
     bool watch_free;
     bool steals, force_timer; /* force_timer: the timer is set to force_ms. */
-    bool stolen;              /* A thief was granted while this one holds. */
+    bool stolen;              /* A thief got the lock while this one holds it. */
     bool overlaps;            /* Granted while another holder may still use the lock. */
     bool reclaimed;           /* Another table granted it; may exceed the capacity. */
     bool is_long;             /* What the recorder returned for its last record. */
@@ -169,8 +169,8 @@ static inline bool sl_roster_in_use(const struct sl_roster *r)
            !sl_list_empty(&r->expired);
 }
 
-/* Reserve memory for the expiry of one more lease, even if all waiters are granted.
- * Returns SLUICE_OK or SLUICE_ENOMEM. */
+/* Reserve memory for the expiry of one more lease, even if all waiters are granted the
+ * lock. Returns SLUICE_OK or SLUICE_ENOMEM. */
 int sl_roster_reserve_end(struct sl_roster *r);
 
 /* sl_roster_add_holder() counts an entry of the array as a holder.

@@ -14,10 +14,10 @@
  *
  *   I1  the units counted on a lock are the sum of its holders' units
  *   I2  shared holders and other holders never hold a lock at the same time, unless a thief
- *       was granted by force or another table granted one of them
+ *       got the lock by force or another table granted one of them
  *   I3  each wait queue is in order of arrival, and the queues of one priority are in the
  *       order in which their heads arrived
- *   I4  when sl_table_next() has no more effects, no waiter could be granted. Exception:
+ *   I4  when sl_table_next() has no more effects, no waiter could get its lock. Exception:
  *       while the table may not grant (no fences, no authority, or a recovery); when that
  *       ends, the table rechecks all waiters
  *   I5  fences increase over the whole table and stay below 2^53
@@ -101,7 +101,7 @@ struct sl_ended {
 
 enum sl_effect_type {
     SL_EFFECT_NOTHING,      /* The table did internal work; call again. */
-    SL_EFFECT_GRANTED,      /* A waiter was granted. */
+    SL_EFFECT_GRANTED,      /* A waiter was granted the lock. */
     SL_EFFECT_TIMED_OUT,    /* A waiter or watcher has timed out. */
     SL_EFFECT_EXPIRED,      /* A lease expired. */
     SL_EFFECT_ENDED,        /* A grant without a lease ended with its session. */
@@ -109,7 +109,7 @@ enum sl_effect_type {
     SL_EFFECT_SEEN,         /* The condition of a watcher is true. */
     SL_EFFECT_ASKED,        /* A holder is asked to release for a thief. */
     SL_EFFECT_WITHDRAWN,    /* The holder need not release any more. */
-    SL_EFFECT_STOLEN,       /* A thief was granted by force; the holder must know. */
+    SL_EFFECT_STOLEN,       /* A thief got the lock by force; tell the holder. */
     SL_EFFECT_THIEF_WAITS,  /* Another thief took over the reservation. */
     SL_EFFECT_SESSION_OVER, /* An ended session has nothing left: free it. */
 };
@@ -271,7 +271,7 @@ int sl_table_restore_mark(struct sl_table *t, struct sl_now now, struct sl_bytes
                           sl_ms end_ms, bool is_long);
 
 /* Returns the next effect of time and of earlier changes in *out. Returns false if
- * there is none: then no waiter could be granted, and no expired lease is left. A
+ * there is none: then no waiter could get its lock, and no expired lease is left. A
  * caller that must not block for long may stop earlier and continue later. */
 bool sl_table_next(struct sl_table *t, struct sl_now now, struct sl_effect *out);
 
@@ -306,8 +306,8 @@ bool sl_table_drained(const struct sl_table *t, struct sl_bytes key);
 struct sl_grant_view {
     bool waits, shared, leased, broken;
     bool overlapping; /* Granted while another holder may still use the lock. */
-    bool asked;       /* A thief waits for its release, or was granted by force. */
-    bool stolen;      /* A thief was granted by force. */
+    bool asked;       /* A thief waits for a release, or got the lock by force. */
+    bool stolen;      /* A thief got the lock by force. */
     bool is_long;     /* What the recorder returned for its last record. */
     bool steals;      /* A waiter that steals. */
     sl_fence fence;

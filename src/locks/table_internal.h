@@ -14,7 +14,7 @@ struct sl_table {
     uint64_t found_hash;        /* The hash of the last key that was looked up. */
     struct sl_heap heap;        /* Expiry and timeouts; see sl_inline_owner(). */
     sl_fence fence;             /* The last fence granted. */
-    sl_fence fence_limit;       /* No fence above this is granted. */
+    sl_fence fence_limit;       /* The table grants no fence above this. */
     bool short_of_fences;       /* A request was not granted for lack of a fence. */
     sl_ms recovering_until_ms;  /* Grant nothing before this time; 0: no recovery. */
     sl_ms authority_until_ms;   /* Grant nothing from this time on; SL_NEVER: no end. */
@@ -109,13 +109,14 @@ static inline bool sl_entry_lives(const struct sl_entry *e, struct sl_now now)
     return e != NULL && !e->expired && e->end_ms > now.ms;
 }
 
-/* Whether a thief waits for this holder's release, or was granted by force. */
+/* Whether a thief waits for this holder's release, or was granted the lock by force. */
 static inline bool sl_is_victim(const struct sl_entry *e)
 {
     return e->stolen || e->victim == SL_VICTIM_TO_ASK || e->victim == SL_VICTIM_ASKED;
 }
 
-/* Whether the key is free or held, as a watcher wants it. */
+/* Whether the key is in the state that a watcher waits for: free if want_free, otherwise
+ * held. */
 static inline bool sl_lock_is_so(const struct sl_lock *l, bool want_free)
 {
     bool held = l != NULL &&
@@ -195,8 +196,8 @@ void sl_table_waiter_left(struct sl_table *t, struct sl_roster *r);
  * effect may borrow its key. */
 void sl_table_drop_unused(struct sl_table *t, struct sl_lock *l);
 
-/* Reserve memory for one more entry of a lock, even if all waiters are granted.
- * Returns SLUICE_OK or SLUICE_ENOMEM. */
+/* Reserve memory for one more entry of a lock, even if all waiters are granted the
+ * lock. Returns SLUICE_OK or SLUICE_ENOMEM. */
 int sl_table_reserve_entry(struct sl_table *t, struct sl_lock *l, bool leased);
 
 static inline size_t sl_lock_text_bytes(const struct sl_lock *l)
@@ -219,7 +220,7 @@ struct sl_entry *sl_entry_new(const struct sl_session *s, const struct sl_want *
 void sl_entry_free(struct sl_entry *e); /* NULL is allowed. */
 void sl_table_set_end(struct sl_table *t, struct sl_entry *e, sl_ms end_ms);
 
-/* Set when a thief is granted by force. Set its end first. */
+/* Set the time at which a thief is granted the lock by force. Set its end first. */
 void sl_table_set_force(struct sl_table *t, struct sl_entry *e, sl_ms force_ms);
 
 /* Remove an entry that is in no list of its roster any more. Its memory stays valid
@@ -307,12 +308,13 @@ bool sl_table_next_stolen(const struct sl_table *t, struct sl_now now,
 void sl_roster_plan(struct sl_roster *r);
 
 /* Returns the next effect of stealing, in a roster where no waiter can be granted
- * without stealing. Returns true with an effect in *out, or with the thief in
- * *enters if it must be granted by force. Returns false if there is none. */
+ * the lock without stealing. Returns true with an effect in *out, or with the thief
+ * in *enters if it must be granted the lock by force. Returns false if there is none. */
 bool sl_table_next_steal(struct sl_table *t, struct sl_now now, struct sl_roster *r,
                          struct sl_effect *out, struct sl_entry **enters);
 
-/* Mark the victims of a thief as stolen from, before the thief is granted by force. */
+/* Mark the victims of a thief as stolen from, before the thief is granted the lock by
+ * force. */
 void sl_table_steal(const struct sl_table *t, struct sl_now now, struct sl_roster *r);
 
 /* Undo sl_table_steal() before the victims were notified. Returns false if there are

@@ -76,7 +76,7 @@ static bool next_due(struct sl_table *t, struct sl_now now, struct sl_effect *ou
         sl_table_end_entry(t, now, e, &out->past);
         return true;
     }
-    if (e->force_timer) { /* The thief may be granted by force now. */
+    if (e->force_timer) { /* The thief may be granted the lock by force now. */
         sl_table_set_end(t, e, e->end_ms);
         sl_table_recheck(t, e->lock->roster);
         return false;
@@ -156,7 +156,7 @@ static void grant(struct sl_table *t, struct sl_now now, struct sl_entry *e,
     sl_table_grant_entry(t, now, e, e->session, &out->grant);
 }
 
-/* Rule 8 in README.md: grant the thief, which has waited long enough for its
+/* Rule 8 in README.md: grant the lock to the thief, which has waited long enough for its
  * victims. */
 static bool grant_by_force(struct sl_table *t, struct sl_now now, struct sl_entry *e,
                            struct sl_effect *out)
@@ -168,7 +168,7 @@ static bool grant_by_force(struct sl_table *t, struct sl_now now, struct sl_entr
     return true;
 }
 
-/* Whether a waiter may be granted now. If not, the table rechecks it when that
+/* Whether a waiter may get the lock now. If not, the table rechecks it when that
  * changes. */
 static bool may_grant(struct sl_table *t, struct sl_now now)
 {

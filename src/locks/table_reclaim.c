@@ -126,7 +126,7 @@ static int reclaim_entry(struct sl_table *t, struct sl_now now, struct sl_sessio
     sl_roster_add_holder(r, e, t->index.seed);
     e->reclaimed = true;
     r->reclaimed++;
-    e->stolen = v->asked; /* Its thief has left, or was granted by force. */
+    e->stolen = v->asked; /* Its thief has left, or was granted the lock by force. */
     r->stolen += v->asked;
     sl_table_count_entry(t, e);
     sl_table_recheck(t, r);

@@ -14,8 +14,8 @@
  * however many waiters steal.
  *
  * A live holder is never displaced. Its grant ends when the holder releases it or
- * the lease expires. Only a thief with a force_ms (rule 8) is granted while a victim
- * still holds, and that grant is marked as overlapping. */
+ * the lease expires. Only a thief with a force_ms (rule 8) is granted the lock while a
+ * victim still holds it, and that grant is marked as overlapping. */
 #include "locks/table_internal.h"
 
 static struct sl_entry *first_on(const struct sl_list *list)

@@ -45,8 +45,8 @@ void sl_acceptor_end_lease(struct sl_node *n, struct sl_now now, struct sl_node_
 void sl_acceptor_end_reservation(struct sl_node *n, struct sl_now now,
                                  struct sl_node_key *k);
 
-/* Count a lease by its length: the longest length for which this acceptor voted under
- * the fence of the lease. */
+/* Count the lease under its length, that is, the longest length for which this acceptor
+ * has voted under the lease's fence. */
 void sl_acceptor_count_length(struct sl_node *n, struct sl_node_lease *l,
                               sl_ms lease_ms);
 

@@ -84,7 +84,7 @@ static void fail(struct sl_node *n, struct sl_now now, const char *why)
     sl_proposer_finish_because(n, now, r, SLUICE_ENODES, why);
 }
 
-/* Handle that a membership has come into force during this change. It may be the
+/* Handle a membership that has come into force during this change. It may be the
  * wanted one or another. */
 static void conclude(struct sl_node *n, struct sl_now now)
 {
@@ -197,7 +197,7 @@ static bool have_majority(const struct sl_membership_change *c,
     return yes >= sl_membership_majority(list);
 }
 
-/* Handle that a node has rejected the proposal. */
+/* Handle a node's rejection of the proposal. */
 static void step_back(struct sl_node *n, struct sl_now now, sl_node_id from,
                       const struct sl_message *m)
 {

@@ -229,7 +229,7 @@ void sl_node_withdraw(struct sl_node *n, struct sl_now now, uint64_t ticket);
 void sl_node_receive(struct sl_node *n, struct sl_now now, sl_node_id from,
                      const struct sl_message *m);
 
-/* Handle that another node became reachable or unreachable. `birth` is the birth
+/* Handle a node that became reachable or unreachable. `birth` is the birth
  * that the node states. Returns false and sets *why if the caller must not
  * communicate with it. */
 bool sl_node_link(struct sl_node *n, struct sl_now now, sl_node_id id, bool up,

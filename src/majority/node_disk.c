@@ -128,7 +128,7 @@ static void handle_deferred(struct sl_node *n, struct sl_now now)
 /* --- After a write
  * --------------------------------------------------------------------- */
 
-/* Handle that a membership has come into force on this node. */
+/* Handle a membership that has come into force on this node. */
 static void change_membership(struct sl_node *n, struct sl_now now, bool was_member)
 {
     const struct sl_membership *list = &n->kept.force;

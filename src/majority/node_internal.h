@@ -173,7 +173,7 @@ struct sl_node_key {
      * up does not count. The acceptor does not learn leases with a lower fence, or with
      * a fence up to released_fence. */
     sl_fence past_fence;
-    sl_fence released_fence; /* The highest fence that its holder released. */
+    sl_fence released_fence; /* The highest fence of a released lease. */
     /* The fence of a copied lease that expired here but may be valid elsewhere. */
     sl_fence lapsed_fence;
     sl_ms idle_ms;               /* When its last lease or reservation ended. */
@@ -265,7 +265,7 @@ struct sl_membership_change {
     struct sl_ballot best; /* The highest ballot of a vote in a promise. */
     sl_node_id yes[SL_NODE_PEERS_MAX], soon[SL_NODE_PEERS_MAX];
     uint32_t yes_count, soon_count;
-    sl_fence limit; /* The highest fence limit of the nodes that stored it. */
+    sl_fence limit; /* Highest fence limit among the nodes that stored `list`. */
     sl_ms longest_ms;
     sl_ms resend_ms, give_up_ms, resume_ms;
     sl_ms left_ms; /* The longest time left that a SOON answer reported. */

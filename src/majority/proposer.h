@@ -95,7 +95,7 @@ struct sl_proposer_request *sl_proposer_find(const struct sl_index *x, uint64_t 
 
 void sl_proposer_tick(struct sl_node *n, struct sl_now now);
 
-/* Handle that a node became unreachable, or that the membership changed. */
+/* Handle a node that became unreachable, or a change of the membership. */
 void sl_proposer_lost(struct sl_node *n, struct sl_now now, sl_node_id id);
 void sl_proposer_membership_changed(struct sl_node *n, struct sl_now now);
 
@@ -205,7 +205,7 @@ void sl_proposer_evaluate_acquire(struct sl_node *n, struct sl_now now,
  * there is no contest. */
 bool sl_proposer_settle_contest(struct sl_node *n, struct sl_now now,
                                 struct sl_proposer_request *r);
-/* Handle that the wait of a request has timed out. */
+/* Handle the timeout of a waiting request. */
 void sl_proposer_wait_over(struct sl_node *n, struct sl_now now,
                            struct sl_proposer_request *r);
 

@@ -88,7 +88,7 @@ void sl_proposer_start_round(struct sl_node *n, struct sl_now now,
     if (r->waited_ms < 0) r->waited_ms = 0;
     r->votes_end_ms = sl_ms_after(now.ms, sl_node_answer_ms(n));
     r->hard_end_ms = r->votes_end_ms;
-    /* A request that waits soon begins another round anyway. Other requests give a slow
+    /* A waiting request will soon begin another round anyway. Other requests give a slow
      * node more time. */
     if (!r->waits &&
         r->hard_end_ms < now.ms + SL_PROPOSER_PATIENCE * n->limits.answer_ms)

@@ -328,7 +328,7 @@ static void dequeue(struct sl_tx_manager *m, struct sl_tx_lock *l)
     l->tx->waits_for = NULL;
 }
 
-/* Grant waiters from the head of the queue, up to the first that does not fit. Only
+/* Grant locks to waiters from the head of the queue, up to the first that does not fit. Only
  * mark their transactions as ready: running them here could change the queue. */
 static void serve(struct sl_tx_manager *m, struct sl_tx_item *i)
 {

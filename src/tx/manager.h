@@ -162,8 +162,8 @@ void sl_tx_manager_free(struct sl_tx_manager *m); /* NULL is allowed. */
 int sl_tx_manager_submit(struct sl_tx_manager *m, sl_ms now, uint64_t ticket,
                          const struct sl_tx_request *req);
 
-/* Handle that the client of a session has disconnected: drop its answer, bar its
- * transaction in the storage, then release its locks. */
+/* Handle the disconnection of a session's client: drop its answer, bar its transaction
+ * in the storage, then release its locks. */
 void sl_tx_manager_leave(struct sl_tx_manager *m, sl_ms now, uint64_t session);
 
 /* Report that the storage has executed or rejected the order with this number. */

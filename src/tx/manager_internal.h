@@ -297,11 +297,11 @@ struct sl_bytes sl_tx_arg_key(const struct sl_tx *t);
  * transaction may have to wait again, or to restart others. */
 void sl_tx_run_ready(struct sl_tx_manager *m, sl_ms now);
 
-/* Handle that the storage has executed or rejected t's order. */
+/* Handle the result of t's order, which the storage has executed or rejected. */
 void sl_tx_storage_done(struct sl_tx_manager *m, sl_ms now, struct sl_tx *t,
                         const struct sl_storage_result *done);
 
-/* Handle that the deadline of t's request has passed. */
+/* End the wait of t's request, because its deadline has passed. */
 void sl_tx_wait_timed_out(struct sl_tx_manager *m, struct sl_tx *t);
 
 /* --- reply.c ------------------------------------------------------------------------ */

@@ -30,7 +30,7 @@ struct arbiter_kind {
     /* End a session: its client has closed the connection, or the connection broke. */
     void (*leave)(struct arbiter *a, struct conn *c, enum sl_parting how);
 
-    /* Return when the arbiter next has work that no request triggers, or SL_NEVER. */
+    /* Return the time at which the arbiter next has work that no request triggers, or SL_NEVER. */
     sl_ms (*due)(const struct arbiter *a);
 
     /* Do the work that is due, within the budget of this loop iteration. Returns true if no work

@@ -4,7 +4,7 @@
  *     state    the state that a single server needs after a restart (state_file.h)
  *     node     the state that a node of a cluster needs after a restart (node_file.h)
  *
- * "lock" is empty until the other file has been written for the first time. So the server can
+ * "lock" is empty until "state" or "node" has been written for the first time. So the server can
  * distinguish a first start from a directory whose file was lost. */
 #ifndef SL_SERVER_DATA_DIRECTORY_H
 #define SL_SERVER_DATA_DIRECTORY_H

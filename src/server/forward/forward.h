@@ -61,7 +61,7 @@ void sl_forward_drained(struct server *s, sl_node_id id);
 /* Handle a change of the membership. */
 void sl_forward_members(struct server *s);
 
-/* Handle that the storage has rejected an operation, because the later term `term` is current. */
+/* Handle an operation that the storage rejected because the later term `term` is current. */
 void sl_forward_term_rejected(struct server *s, uint64_t term);
 
 bool sl_forward_pump(struct arbiter *a);

@@ -166,7 +166,8 @@ bool sl_conn_gives_back(struct conn *c)
         sl_conn_close(c, SL_SAID_BYE);
         return true;
     }
-    /* The server first runs the earlier commands of the client, if it still reads them. */
+    /* True if the server is still reading or running earlier commands of this client: they come
+     * first. */
     return c->input.watched || !sl_list_empty(&c->ready);
 }
 
