@@ -9,12 +9,12 @@
 #
 # Inside server:
 #
-#     7  the server     main.c  server.c  stop.c  request.c  settings.c  settings_check.c
+#     7  the server     main.c  server.c  stop.c  request.c  recorder.c  settings.c  settings_check.c
 #     6  decisions      arbiter  forward
 #     5  commands       command
 #     4  sockets        net
 #     3  inspection     observe
-#     2  interfaces     request.h  server.h  arbiter/arbiter.h  command/dispatch.h  forward/proxy.h
+#     2  interfaces     request.h  server.h  recorder.h  arbiter/arbiter.h  command/dispatch.h  forward/proxy.h
 #                       net/conn.h  net/session.h
 #     1  files          data
 #     0                 settings.h  observe/log.h  observe/stats.h  observe/pubsub.h  net/input.h
@@ -43,7 +43,7 @@ server_layer_of() { # server_layer_of FILE: its path from src/server/
     case $1 in
         settings.h | observe/log.h | observe/stats.h | observe/pubsub.h | net/input.h) echo 0 ;;
         data/*) echo 1 ;;
-        request.h | server.h | arbiter/arbiter.h | command/dispatch.h) echo 2 ;;
+        request.h | server.h | recorder.h | arbiter/arbiter.h | command/dispatch.h) echo 2 ;;
         forward/proxy.h | net/conn.h | net/session.h) echo 2 ;;
         observe/*) echo 3 ;;
         net/*) echo 4 ;;

@@ -19,6 +19,7 @@
 #include "server/net/links.h"
 #include "server/observe/log.h"
 #include "server/observe/memory.h"
+#include "server/recorder.h"
 
 /* The budget of one iteration of the event loop: work and time. A loop iteration should stay well
  * below 5 ms. An effect costs about a microsecond; sending to a connection costs five to ten. */
@@ -60,6 +61,7 @@ static sl_ms next_due(const struct server *s)
     sl_ms due = sl_arbiters_due(s), other;
     if ((other = sl_auth_due(s)) < due) due = other;
     if ((other = sl_conn_linger_due(s)) < due) due = other;
+    if ((other = sl_recorder_due(s)) < due) due = other;
     return due;
 }
 
@@ -99,6 +101,7 @@ static void on_second(uv_timer_t *timer)
     sl_conn_check_all(s);
     sl_memory_second(s);
     sl_arbiters_second(s);
+    sl_recorder_second(s);
     if (s->accept_retry) sl_listen_go_on(s);
     if (s->stats.turns_counted_ms + 10000 <= s->now.ms) {
         s->stats.turns_counted_ms = s->now.ms;
@@ -185,13 +188,17 @@ static void flush_dirty(struct server *s)
 void sl_server_settle(struct server *s)
 {
     bool all_done = sl_arbiters_pump(s);
+    /* The journal has every change before a client learns of it. */
+    sl_recorder_flush(s);
     if (s->stopping && !s->stopped) all_done = sl_stop_step(s) && all_done;
     flush_dirty(s);
     /* flush_dirty() closes connections after their last reply, which may allow waiters to be
      * granted. */
     all_done = sl_arbiters_pump(s) && all_done;
-    sl_links_flush(s);
     sl_state_write_ahead(s);
+    sl_recorder_flush(s);
+    sl_links_flush(s);
+    all_done = sl_recorder_pump(s) && all_done;
     if (!all_done || !sl_list_empty(&s->dirty) || !sl_list_empty(&s->ready) ||
         !sl_list_empty(&s->leaving) || s->accept_pending || sl_state_has_more(s))
         sl_server_go_on(s);

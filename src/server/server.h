@@ -36,6 +36,7 @@ struct sl_majority;
 struct sl_transactions;
 struct sl_links;
 struct sl_forward;
+struct sl_recorder;
 
 /* The arbiters decide requests (arbiter/arbiter.h). Only main() creates them, and only the router
  * chooses between them. */
@@ -128,9 +129,10 @@ struct server {
     bool accept_pending; /* Accept more connections in the next loop iteration. */
     /* Accept more connections in a second, when memory may be available. */
     bool accept_retry;
-    int port;               /* The port of the first TCP listener. */
-    struct sl_auth *auth;   /* Counts wrong passwords (auth.h). */
-    struct sl_state *state; /* The state that survives a restart (state.h). */
+    int port;                     /* The port of the first TCP listener. */
+    struct sl_auth *auth;         /* Counts wrong passwords (auth.h). */
+    struct sl_state *state;       /* The state that survives a restart (state.h). */
+    struct sl_recorder *recorder; /* The journal (recorder.h); NULL: none. */
     struct arbiters arbiters;
     sl_ms pumped_ms; /* When the arbiters with due work were last pumped. */
     struct sl_majority *majority; /* NULL: a single server. */

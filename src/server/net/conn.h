@@ -102,6 +102,9 @@ void sl_conn_work(struct conn *c);
 /* Send the output that has been written. */
 void sl_conn_flush(struct conn *c);
 
+/* Close all connections with unsent output, and drop the output. */
+void sl_conn_cut_dirty(struct server *s);
+
 /* Run the next commands, after a kept request was answered. */
 void sl_conn_unblock(struct conn *c);
 

@@ -7,6 +7,7 @@
 #include "server/forward/proxy.h"
 #include "server/net/conn_internal.h"
 #include "server/observe/log.h"
+#include "server/recorder.h"
 #include "server/request.h"
 
 #define OUT_BYTES_HIGH 65536u /* Send output before it grows beyond this size. */
@@ -166,7 +167,10 @@ void sl_conn_work(struct conn *c)
         else sl_dispatch(c, &args);
         if (c->proxy != NULL) c->proxy->ran = true;
         if (c->out.n > written) charge(c->server, c->out.n - written);
-        if (c->out.n > OUT_BYTES_HIGH) sl_conn_flush(c);
+        if (c->out.n > OUT_BYTES_HIGH) {
+            sl_recorder_flush(c->server);
+            sl_conn_flush(c);
+        }
     }
     if (c->closing) return;
     if (c->ended && sl_list_empty(&c->ready) && !sl_request_all_brief(c))

@@ -129,3 +129,13 @@ void sl_conn_flush(struct conn *c)
     } else if (c->out.buffer != NULL) give_buffer_back(c);
     if (c->hang_up != SL_STAYS && c->sending == NULL) sl_conn_close(c, c->hang_up);
 }
+
+void sl_conn_cut_dirty(struct server *s)
+{
+    struct sl_list *next;
+    for (struct sl_list *n = s->dirty.next; n != &s->dirty; n = next) {
+        struct conn *c = sl_container_of(n, struct conn, dirty);
+        next = n->next;
+        if (c->proxy == NULL) sl_conn_close(c, SL_WAS_CUT);
+    }
+}
