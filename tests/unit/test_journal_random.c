@@ -555,8 +555,10 @@ static void disconnect(void)
     struct reply r = w.replies[i];
     if (r.type != GRANTED || w.holders[r.key].fence != r.fence) return;
     SHOW("disconnect: key %d fence %" PRIu64, r.key, r.fence);
-    for (i = w.reply_count; i-- > 0;)
-        if (w.replies[i].fence == r.fence) w.replies[i] = w.replies[--w.reply_count];
+    size_t kept = 0;
+    for (i = 0; i < w.reply_count; i++)
+        if (w.replies[i].fence != r.fence) w.replies[kept++] = w.replies[i];
+    w.reply_count = kept;
     struct known *k = known_of(r.key, r.fence);
     if (k != NULL) k->over = true;
     end_holder(r.key);
