@@ -7,7 +7,8 @@
  *   kill            the process dies, also in the middle of a loop iteration or of a write
  *   power failure   each page of the file is as it was synced, or as it was written later; another
  *                   boot, or another machine
- *   I/O errors      writes and syncs fail; the server writes a new file from memory
+ *   I/O errors      writes and syncs fail, and the kernel may drop what it could not write; the
+ *                   server writes a new file from memory
  *   old copy        an operator replaces the file with a copy of it, which lacks short leases only
  *   settings        lease-volatile changes between starts
  *
@@ -105,8 +106,9 @@ static struct {
     /* The machine. */
     struct sl_life life; /* Without the file. */
     real clock_0;        /* When its clock was 0. */
-    int boots;
+    int boots, clocks;
     size_t page_bytes;
+    uint32_t write_errors, sync_errors; /* One in so many fails. */
     uint64_t inodes;
     struct file *file, *next; /* next: of a compaction, or to mend the journal. */
     bool exists;              /* The journal. */
@@ -316,6 +318,10 @@ static void suppose(void)
     sl_ms start_ms = now_ms();
     real real_0 = w.clock_0;
     struct sl_bytes file = {w.file->cache, FILE_BYTES};
+    if (w.error_noted) {
+        mix(w.file, image);
+        file.at = image;
+    }
     if (draw_one_in(2)) {
         mix(w.file, image);
         file.at = image;
@@ -591,8 +597,8 @@ static bool write_records(void)
             die();
             return false;
         }
-        if (draw_one_in(mends ? 20 : 300)) {
-            if (!mends && draw_one_in(2)) {
+        if (draw_one_in(mends ? 20 : w.write_errors)) {
+            if (!mends && draw_one_in(4)) {
                 write_frame(w.file, records, position, draw_below(40));
                 w.error_noted = true;
             }
@@ -614,7 +620,7 @@ static bool write_records(void)
 static void sync_step(void)
 {
     if (w.is_syncing && draw_one_in(2)) {
-        bool ok = !draw_one_in(60);
+        bool ok = !draw_one_in(w.sync_errors);
         bool failed = sl_journal_failed(w.journal);
         if (ok) sync_file(w.file, w.file->sync_from);
         else w.error_noted = true;
@@ -743,6 +749,12 @@ static void die(void)
     w.is_syncing = w.commits = false;
     w.reply_count = 0;
     memset(w.holders, 0, sizeof w.holders);
+    if (w.error_noted) { /* The kernel has dropped pages that it could not write. */
+        static char image[FILE_BYTES];
+        mix(w.file, image);
+        memcpy(w.file->cache, image, FILE_BYTES);
+        w.copy.is_valid = false;
+    }
     for (size_t i = 0; i < w.known_count; i++)
         if (!w.known[i].has_lease) w.known[i].over = true;
     done.kills++;
@@ -815,7 +827,7 @@ static void interlude(void)
     }
     if (draw_one_in(20)) {
         SHOW("another time namespace");
-        snprintf(w.life.clock, sizeof w.life.clock, "time %d", (int)draw_below(1000));
+        snprintf(w.life.clock, sizeof w.life.clock, "time %d", ++w.clocks);
         w.clock_0 = w.t - (real)draw_below(1000000);
         w.life.boot_ms = now_ms();
     }
@@ -980,6 +992,8 @@ static void play(uint64_t number)
     w.file = &files[0];
     w.t = 1000000;
     w.page_bytes = (size_t)64 << draw_below(5);
+    w.write_errors = draw_one_in(4) ? 20 : 300;
+    w.sync_errors = draw_one_in(8) ? 5 : 60;
     w.volatile_ms = 20000;
     w.life = life_of("");
     for (int i = 0; i < TURNS && w.known_count < KNOWN - 8; i++) {
