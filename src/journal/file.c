@@ -243,6 +243,7 @@ int sl_journal_file_write(struct sl_journal_file *f, struct sl_bytes records,
     const struct sl_frame frame = {
         .position = position, .now_ms = now_ms, .records = records};
     const struct journal_part *first = f->current != NULL ? f->current : f->next;
+    assert(first != NULL);
     assert(write_error(first) != 0 || position == first->chain.position + 1);
     int error = 0;
     if (f->current != NULL) error = append(f->current, frame, f->bytes_max);
@@ -393,6 +394,8 @@ void sl_journal_file_drop(struct sl_journal_file *f)
 void sl_journal_probe(int directory)
 {
     struct journal_part *p;
+    struct stat st;
+    if (fstatat(directory, SL_JOURNAL_ERROR, &st, AT_SYMLINK_NOFOLLOW) == 0) return;
     if (part_open(directory, SL_JOURNAL_NAME, 0, &p) != 0) return;
     if (part_sync(p) != 0) sl_journal_file_note_error(directory);
     part_free(directory, p);
@@ -453,31 +456,38 @@ static int clear_after(struct journal_part *p, uint64_t bytes)
     if (p->allocated == bytes || fallocate(p->fd, FALLOC_FL_ZERO_RANGE, (off_t)bytes,
                                            (off_t)(p->allocated - bytes)) == 0)
         return 0;
-    if (ftruncate(p->fd, (off_t)bytes) != 0) return errno;
+    while (ftruncate(p->fd, (off_t)bytes) != 0)
+        if (errno != EINTR) return errno;
     p->allocated = bytes;
     return 0;
+}
+
+/* Prepare a file to be continued after this offset, and make sure that it is durable, with its name:
+ * the last server may have been killed after it renamed the file. */
+static int take_over(int directory, struct journal_part *p, const struct sl_recovery *r)
+{
+    if (p->allocated < r->bytes) return ESTALE; /* It has become shorter. */
+    int error = clear_after(p, r->bytes);
+    if (error != 0) return error;
+    p->chain = r->chain;
+    atomic_store_explicit(&p->bytes, r->bytes, memory_order_seq_cst);
+    error = part_sync(p);
+    return error != 0 ? error : sync_directory(directory);
 }
 
 int sl_journal_file_continue(int directory, const struct sl_recovery *r,
                              struct sl_journal_file **out)
 {
-    struct journal_part *p;
     struct sl_journal_file *f = file_new(directory, r->use);
     if (f == NULL) return ENOMEM;
-    int error = part_open(directory, SL_JOURNAL_NAME, 0, &p);
-    if (error == 0) {
-        /* The file cannot have become shorter since it was read. */
-        error = p->allocated < r->bytes ? ESTALE : clear_after(p, r->bytes);
-        if (error != 0) part_free(directory, p);
-    }
+    int error = part_open(directory, SL_JOURNAL_NAME, 0, &f->current);
+    if (error == 0) error = take_over(directory, f->current, r);
     if (error != 0) {
-        free(f);
+        if (f->current != NULL) sl_journal_file_note_error(directory);
+        sl_journal_file_close(f);
         return error;
     }
     unlinkat(directory, SL_JOURNAL_NEXT, 0);
-    p->chain = r->chain;
-    atomic_store_explicit(&p->bytes, r->bytes, memory_order_seq_cst);
-    f->current = p;
     *out = f;
     return 0;
 }
@@ -513,7 +523,7 @@ bool sl_journal_file_in_place(const struct sl_journal_file *f)
 uint64_t sl_journal_file_bytes(const struct sl_journal_file *f)
 {
     const struct journal_part *p = f->current != NULL ? f->current : f->next;
-    return atomic_load_explicit(&p->bytes, memory_order_relaxed);
+    return p == NULL ? 0 : atomic_load_explicit(&p->bytes, memory_order_relaxed);
 }
 
 void sl_journal_file_life(const struct sl_journal_file *f, struct sl_life *out)

@@ -65,8 +65,9 @@ void sl_journal_probe(int directory);
 int sl_journal_map(int directory, struct sl_bytes *out);
 void sl_journal_unmap(struct sl_bytes file);
 
-/* Continue the file after its last intact frame (same life). Clears the rest. Blocks. Returns 0
- * or an errno. */
+/* Continue the file after its last intact frame (same life). Clears the rest, and makes the file
+ * and its name durable. Blocks. Returns 0 or an errno. I/O errors are noted, so the next start
+ * writes a new file. */
 int sl_journal_file_continue(int directory, const struct sl_recovery *r,
                              struct sl_journal_file **out);
 
@@ -132,8 +133,12 @@ int sl_journal_file_copy(struct sl_journal_file *f, struct sl_bytes records,
  * current file fail. */
 int sl_journal_file_commit(struct sl_journal_file *f);
 
-/* After a commit, stop writing to the old file. sl_journal_file_drop() gives up the next file. Both
- * return quickly; the next blocking call closes the descriptor of the other file. */
+/* After a commit, stop writing to the old file. sl_journal_file_drop() gives up the next file; if
+ * there is no current file, the caller then closes `f`. Both return quickly; the next blocking call
+ * closes the descriptor of the other file.
+ *
+ * A commit is a sync as well (sl_journal_sync_begin()). If it fails, the caller can still complete
+ * that sync: it drops the next file and syncs the current one. */
 void sl_journal_file_switch(struct sl_journal_file *f);
 void sl_journal_file_drop(struct sl_journal_file *f);
 
