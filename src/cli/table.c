@@ -194,7 +194,7 @@ const struct cli_exit cli_exits[] = {
     {CLI_EXIT_UNAVAILABLE, "serve", "the program sluice-server is not installed", NULL},
     {CLI_EXIT_UNAVAILABLE, "store", "the program sluice-offline is not installed", NULL},
     {CLI_EXIT_UNAVAILABLE, "do", "the server cannot be reached, the connection was lost, or the server cannot serve the command now",
-        "NOKEEPER NOQUORUM RECOVERING STALE CLOSED SHUTDOWN DRAINED NOFENCES IO NOSPACE LIMIT NOKEYS WAITERS TRANSACTIONS NOMEM"},
+        "NOTREADY NOKEEPER NOQUORUM RECOVERING STALE CLOSED SHUTDOWN DRAINED NOFENCES IO NOSPACE LIMIT NOKEYS WAITERS TRANSACTIONS NOMEM"},
     {CLI_EXIT_SYSTEM, "run canal store do", "the operating system reported an error, such as a lack of memory or disk space, or the output cannot be written", NULL},
     {CLI_EXIT_EXISTS, "store", "the directory already contains a store (only store load)", NULL},
     {CLI_EXIT_EXISTS, "store", "the temporary file cannot be created (only store dump)", NULL},

@@ -258,6 +258,19 @@ int sl_journal_file_write(struct sl_journal_file *f, struct sl_bytes records,
     return error;
 }
 
+int sl_journal_file_reserve(struct sl_journal_file *f, uint64_t bytes)
+{
+    struct journal_part *p = f->current;
+    if (p == NULL) return 0;
+    int error = write_error(p);
+    if (error != 0) return error;
+    uint64_t end = atomic_load_explicit(&p->bytes, memory_order_relaxed) + bytes;
+    error = end > f->bytes_max ? EFBIG : reserve(p, end);
+    if (error != 0) keep_error(is_full(error) ? &p->full : &p->error, error);
+    if (error != 0 && !is_full(error)) sl_journal_file_note_error(f->directory);
+    return error;
+}
+
 int sl_journal_file_copy(struct sl_journal_file *f, struct sl_bytes records,
                          sl_ms now_ms)
 {

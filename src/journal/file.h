@@ -93,6 +93,10 @@ void sl_journal_file_close(struct sl_journal_file *f);
 int sl_journal_file_write(struct sl_journal_file *f, struct sl_bytes records,
                           uint64_t position, sl_ms now_ms);
 
+/* Make sure that the next frames of up to this many bytes in total find space. Returns 0 or an
+ * errno, as sl_journal_file_write(). */
+int sl_journal_file_reserve(struct sl_journal_file *f, uint64_t bytes);
+
 /* Set bytes_max, for the current file and the next one. At first there is no limit. */
 void sl_journal_file_limit(struct sl_journal_file *f, uint64_t bytes_max);
 

@@ -16,6 +16,8 @@
 /* A copy is written in frames of about this size. */
 #define COPY_BYTES 65536u
 #define RETRY_MS 1000
+/* The space that the file has for the records of the next loop iterations. */
+#define ROOM_BYTES 262144u
 
 enum recorder_job { IDLE, SYNCING, COMMITTING, OPENING };
 
@@ -208,6 +210,11 @@ void sl_recorder_flush(struct server *s)
         sl_conn_cut_dirty(s);
         fail(s, error);
     } else if (sl_journal_failed(r->journal) && r->error == 0) fail(s, ENOMEM);
+    else if (r->error == 0) {
+        /* Find out now that there is no space left, not when a reply depends on it. */
+        error = sl_journal_file_reserve(r->file, ROOM_BYTES);
+        if (error != 0) fail(s, error);
+    }
 }
 
 /* --- Copies --------------------------------------------------------------------------- */
@@ -508,7 +515,8 @@ static int refuse(const struct server *s, const struct sl_recorder *r)
 static int check_place(const struct server *s, sl_ms *volatile_ms)
 {
     const struct sl_settings *set = s->settings;
-    *volatile_ms = set->lease_volatile_ms;
+    /* Clocks are rounded down, so a lease expires up to 1 ms later than its length says. */
+    *volatile_ms = set->lease_volatile_ms > 0 ? set->lease_volatile_ms + 1 : 0;
     switch (sl_journal_place(s->directory.fd)) {
         case SL_PLACE_LOCAL: return 0;
         case SL_PLACE_MEMORY:
@@ -704,5 +712,5 @@ void sl_recorder_inspect(const struct server *s, struct sl_recorder_view *out)
         .errors = r->errors,
         .copying = r->copying,
         .failed = r->error != 0 ? reason(r) : NULL,
-        .volatile_ms = sl_journal_volatile_ms(r->journal)};
+        .volatile_ms = s->settings->lease_volatile_ms};
 }

@@ -118,6 +118,11 @@ struct request {
             bool in_table; /* The request waits in the lock table. */
             /* The request is on a list of state.h, until a write or the next loop iteration. */
             bool on_disk;
+            uint8_t outcome; /* One of enum sl_parked: what the arbiter has decided. */
+            uint8_t parks;   /* How often it was parked before it ran again. */
+            uint64_t position; /* The position of the journal that it waits for. */
+            struct sl_grant grant;
+            int64_t number;
         };
         struct {                     /* Fields of `remote`: */
             bool sent;               /* The request was sent to the keeper. */

@@ -10,6 +10,7 @@
 #include "server/forward/forward.h"
 #include "server/net/links.h"
 #include "server/observe/memory.h"
+#include "server/recorder.h"
 
 /* Returns all zeros if this server is not a node of a cluster. */
 static struct sl_node_stats node_stats(const struct server *s)
@@ -51,6 +52,22 @@ static void inspect_node(const struct server *s, struct sl_state_view *v)
                                 .errors = c.errors};
 }
 
+static void put_journal(const struct server *s, struct sl_info *t)
+{
+    struct sl_recorder_view j;
+    sl_recorder_inspect(s, &j);
+    sl_info_put(t, "journal_bytes:%" PRIu64, j.bytes);
+    sl_info_put(t, "journal_live_bytes:%" PRIu64, j.live_bytes);
+    sl_info_put(t, "journal_position:%" PRIu64, j.position);
+    sl_info_put(t, "journal_durable:%" PRIu64, j.durable);
+    sl_info_put(t, "journal_volatile_ms:%" PRId64, j.volatile_ms);
+    sl_info_put(t, "journal_syncs:%" PRIu64, j.syncs);
+    sl_info_put(t, "journal_copies:%" PRIu64, j.copies);
+    sl_info_put(t, "journal_copying:%d", j.copying);
+    sl_info_put(t, "journal_errors:%" PRIu64, j.errors);
+    sl_info_put(t, "journal_failed:%s", j.failed != NULL ? j.failed : "");
+}
+
 void sl_info_put_persistence(const struct server *s, struct sl_info *t)
 {
     struct sl_state_view v;
@@ -70,6 +87,7 @@ void sl_info_put_persistence(const struct server *s, struct sl_info *t)
     sl_info_put(t, "state_writes:%" PRIu64, v.writes);
     sl_info_put(t, "state_errors:%" PRIu64, v.errors);
     sl_info_put(t, "deferred_commands:%zu", v.deferred);
+    put_journal(s, t);
 }
 
 void sl_info_put_cluster(const struct server *s, struct sl_info *t)

@@ -44,8 +44,8 @@ const char *sl_local_why_not(const struct server *s, int status)
                  ? "the keeper has just taken over and waits %" PRId64
                    " ms for earlier leases to be reclaimed or to expire; retry then, "
                    "or use WAIT"
-                 : "the server is recovering from a crash; the longest lease granted "
-                   "before the crash expires in %" PRId64
+                 : "the server recovers after a power failure or a move of its data; "
+                   "leases that it does not know have expired in %" PRId64
                    " ms; retry then, or use WAIT",
              table.recovering_until_ms - s->now.ms);
     return text;
@@ -73,6 +73,60 @@ static bool may_be_reported(struct request *r)
     return true;
 }
 
+/* If the table recovers and the server has a journal, reply RECOVERING and return true. A lease that
+ * the journal lost may still be valid, so the server cannot say that the key is free. */
+static bool may_be_lost(struct request *r)
+{
+    struct server *s = r->s;
+    struct sl_table_stats table;
+    if (!sl_state_journals(s)) return false;
+    sl_table_stats(s->table, &table);
+    if (table.recovering_until_ms <= s->now.ms) return false;
+    refuse(r, SLUICE_ERECOVERING);
+    return true;
+}
+
+/* --- The journal ----------------------------------------------------------------- */
+
+/* How often a request is parked because of changes of others. A key that changes all the time must
+ * not delay it forever. */
+#define PARKS_MAX 8
+
+/* If the request would show a change that is not acknowledged yet, park the request until it is,
+ * and return true. */
+static bool waits_for_others(struct request *r)
+{
+    uint64_t position = sl_state_pending(r->s, r->key);
+    if (position == 0) return false;
+    uint8_t parks = r->call != NULL && r->call->resumed != NULL
+                        ? r->call->resumed->parks
+                        : 0;
+    if (parks >= PARKS_MAX) return false;
+    struct request *k = sl_state_park(r, position, SL_PARKED_TO_RUN);
+    if (k != NULL) k->parks = (uint8_t)(parks + 1);
+    return true;
+}
+
+/* If the journal has failed, reject a request that needs a record, and return true. */
+static bool lacks_journal(struct request *r)
+{
+    if (!sl_state_has_failed(r->s)) return false;
+    sl_state_refuse(r);
+    return true;
+}
+
+/* Answer with a number when this position is durable. */
+static void answer_durably(struct request *r, uint64_t position, enum sl_parked outcome,
+                           int64_t number)
+{
+    if (position == SL_STATE_FAILED) {
+        sl_state_refuse(r);
+        return;
+    }
+    struct request *k = sl_state_park(r, position, outcome);
+    if (k != NULL) k->number = number;
+}
+
 /* --- ACQUIRE -------------------------------------------------------------------- */
 
 /* Keep a request that the table has queued. The caller has reserved its memory. */
@@ -83,6 +137,7 @@ static void wait_in_table(struct request *r, sl_ms lease_ms)
     k->lease_step = 0;
     k->on_disk = false;
     k->in_table = true;
+    k->outcome = SL_PARKED_TO_RUN;
     if (lease_ms > 0) sl_state_count_waiter(k, lease_ms);
     k->s->stats.waits++;
 }
@@ -145,16 +200,52 @@ static bool retries(struct request *r)
     return true;
 }
 
-static void granted(struct request *r, const struct sl_grant *g)
+static void take_back_grant(const struct request *r, const struct sl_grant *g)
+{
+    sl_table_take_back(r->s->table, r->s->now, &r->c->session->s, r->key, g);
+}
+
+/* Returns the key of a request for an event that follows the answer, which frees a kept request. */
+static struct sl_bytes key_for_event(const struct request *r)
+{
+    static char copy[UINT16_MAX];
+    if (!r->kept || r->key.n == 0 || sl_pubsub_unheard(&r->s->pubsub)) return r->key;
+    assert(r->key.n <= sizeof copy);
+    memcpy(copy, r->key.at, r->key.n);
+    return (struct sl_bytes){copy, r->key.n};
+}
+
+/* Acknowledge a grant. */
+static void answer_grant(struct request *r, const struct sl_grant *g)
 {
     struct server *s = r->s;
     s->stats.grants++;
-    if (r->want.lease_ms > 0) sl_state_given(s, r->want.lease_ms);
-    else sl_input_holds(r->c);
+    if (g->lease_ms > 0) sl_state_given(s, g->lease_ms);
     notify_held(r, g->fence, true);
     const struct answer a = {.status = SLUICE_OK, .grant = g};
+    struct sl_bytes key = key_for_event(r);
     sl_request_answer(r, &a);
-    sl_event_granted(s, r->key, g);
+    sl_event_granted(s, key, g);
+}
+
+/* Acknowledge a grant when the journal allows it. */
+static void granted(struct request *r, const struct sl_grant *g)
+{
+    uint64_t need = sl_state_need(r->s);
+    if (g->lease_ms == 0) sl_input_holds(r->c);
+    if (need == 0) {
+        answer_grant(r, g);
+        return;
+    }
+    if (need == SL_STATE_FAILED) {
+        take_back_grant(r, g);
+        sl_state_refuse(r);
+        return;
+    }
+    const struct request given = *r;
+    struct request *k = sl_state_park(r, need, SL_PARKED_GRANT);
+    if (k != NULL) k->grant = *g;
+    else take_back_grant(&given, g);
 }
 
 static void acquire(struct request *r)
@@ -162,6 +253,7 @@ static void acquire(struct request *r)
     struct server *s = r->s;
     struct sl_grant g;
     count_age(r, &r->want);
+    if (r->want.lease_ms > 0 && lacks_journal(r)) return;
     if (!may_lease(r)) return;
     if (r->want.wait_ms > 0 && !sl_request_reserve(r)) return;
     if (s->drain_words > 0) sl_server_spend(s, s->drain_words * r->key.n);
@@ -169,11 +261,12 @@ static void acquire(struct request *r)
         refuse(r, SLUICE_ENOMEM);
         return;
     }
+    sl_state_change(s);
     int status = sl_table_acquire(s->table, s->now, &r->c->session->s, &r->want, &g);
     if (status == SLUICE_OK) granted(r, &g);
     else if (status == SL_WAITS) wait_in_table(r, r->want.lease_ms);
     else if (status == SLUICE_EFENCES) sl_state_lack_fence(r);
-    else if (status == SLUICE_EFULL && retries(r)) return;
+    else if (status == SLUICE_EFULL && (waits_for_others(r) || retries(r))) return;
     else {
         const struct answer taken = {.status = SLUICE_EFULL};
         s->stats.refusals++;
@@ -201,7 +294,7 @@ static void release(struct request *r)
     struct sl_ended past;
     int n = sl_table_release(s->table, s->now, &r->c->session->s, r->key, r->fence,
                              &past);
-    if (n == 0 && may_be_reported(r)) return;
+    if (n == 0 && (may_be_reported(r) || waits_for_others(r))) return;
     if (n == 1) {
         s->stats.releases++;
         sl_histogram_add(&s->stats.hold_ms, past.held_ms);
@@ -219,6 +312,21 @@ static void release(struct request *r)
     sl_request_answer_number(r, n);
 }
 
+/* Acknowledge an extension. */
+static void answer_extended(struct request *r, sl_ms left)
+{
+    struct server *s = r->s;
+    struct sl_bytes key = key_for_event(r);
+    sl_fence fence = r->fence;
+    s->stats.extends++;
+    notify_held(r, fence, false);
+    sl_request_answer_number(r, left);
+    sl_event_publish(s, &(struct sl_event){.type = SL_EVENT_EXTENDED,
+                                           .key = key,
+                                           .fence = fence,
+                                           .lease_ms = left});
+}
+
 static void extend(struct request *r)
 {
     struct server *s = r->s;
@@ -227,34 +335,36 @@ static void extend(struct request *r)
     if (sl_table_holds(s->table, s->now, r->key, r->fence) &&
         !sl_state_may_lease(r, r->ms))
         return;
+    if (lacks_journal(r)) return;
+    sl_state_change(s);
     int status = sl_table_extend(s->table, s->now, &r->c->session->s, r->key, r->fence,
                                  r->ms, r->value, &left);
-    if (status == SLUICE_ELOST && may_be_reported(r)) return;
+    if (status == SLUICE_ELOST && (may_be_reported(r) || waits_for_others(r))) return;
     if (status != SLUICE_OK) {
         refuse(r, status);
         return;
     }
-    s->stats.extends++;
     sl_state_given(s, r->ms);
-    notify_held(r, r->fence, false);
-    sl_request_answer_number(r, left);
-    sl_event_publish(s, &(struct sl_event){.type = SL_EVENT_EXTENDED,
-                                           .key = r->key,
-                                           .fence = r->fence,
-                                           .lease_ms = left});
+    uint64_t need = sl_state_need(s);
+    if (need == 0) need = sl_state_pending(s, r->key);
+    if (need == 0) answer_extended(r, left);
+    else answer_durably(r, need, SL_PARKED_EXTENSION, left);
 }
 
 static void check(struct request *r)
 {
+    if (waits_for_others(r)) return;
     bool held = sl_table_holds(r->s->table, r->s->now, r->key, r->fence);
-    if (!held && may_be_reported(r)) return;
+    if (!held && (may_be_reported(r) || may_be_lost(r))) return;
     sl_request_answer_number(r, held ? 1 : 0);
 }
 
 static void read_newest(struct request *r)
 {
     struct sl_grant_view v;
+    if (waits_for_others(r)) return;
     bool held = sl_table_newest(r->s->table, r->s->now, r->key, &v);
+    if (!held && may_be_lost(r)) return;
     const struct answer a = {.status = SLUICE_OK, .newest = held ? &v : NULL};
     sl_request_answer(r, &a);
 }
@@ -262,6 +372,7 @@ static void read_newest(struct request *r)
 static void await(struct request *r)
 {
     struct server *s = r->s;
+    if (waits_for_others(r)) return;
     if (r->ms > 0 && !sl_request_reserve(r)) return;
     int status = sl_table_await(s->table, s->now, &r->c->session->s, r->key, r->yes,
                                 r->ms);
@@ -278,6 +389,7 @@ static void break_grant(struct request *r)
 {
     struct server *s = r->s;
     struct sl_ended past;
+    if (lacks_journal(r)) return;
     int n = sl_table_break(s->table, s->now, r->key, r->fence, r->yes, &past);
     struct sl_event e = {.key = r->key, .fence = r->fence};
     if (n == 2) sl_histogram_add(&s->stats.hold_ms, past.held_ms);
@@ -295,7 +407,15 @@ static void break_grant(struct request *r)
         sl_event_publish(s, &e);
         if (n == 2) count_stolen(s, r->key, &past, false);
     }
-    sl_request_answer_number(r, n);
+    uint64_t need = n > 0 ? sl_state_need_all(s) : sl_state_pending(s, r->key);
+    if (need == 0) sl_request_answer_number(r, n);
+    else if (n > 0) answer_durably(r, need, SL_PARKED_NUMBER, n);
+    else if (!waits_for_others(r)) sl_request_answer_number(r, 0);
+}
+
+size_t sl_local_drain_words(struct sl_bytes glob)
+{
+    return sl_glob_words(glob.n);
 }
 
 static void list_drains(struct request *r)
@@ -312,20 +432,24 @@ static void drain(struct request *r)
         list_drains(r);
         return;
     }
+    if (lacks_journal(r)) return;
     sl_server_spend(s, SL_GLOB_COMPILE_STEPS * r->key.n);
     int status = sl_table_drain(s->table, r->key, r->yes);
-    size_t words = sl_glob_words(r->key.n);
+    size_t words = sl_local_drain_words(r->key);
     if (status == SLUICE_OK && r->yes) s->drain_words += words;
     else if (status == SLUICE_OK) s->drain_words -= words;
-    if (status == SLUICE_OK || status == SLUICE_ENOENT)
-        sl_request_answer_number(r, status == SLUICE_OK ? 1 : 0);
-    else refuse(r, status);
+    uint64_t need = sl_state_need_all(s);
+    int64_t number = status == SLUICE_OK ? 1 : 0;
+    if (status != SLUICE_OK && status != SLUICE_ENOENT) refuse(r, status);
+    else if (need == 0) sl_request_answer_number(r, number);
+    else answer_durably(r, need, SL_PARKED_NUMBER, number);
 }
 
 /* --- EXPLAIN ---------------------------------------------------------------------------- */
 
 static void explain(struct request *r)
 {
+    if (waits_for_others(r)) return;
     struct sl_inspection *i = sl_inspection_new(r->s, SL_INSPECT_LOCK);
     const struct answer a = {.status = SLUICE_OK, .inspection = i};
     i->key = r->key;
@@ -357,7 +481,9 @@ static void submit(struct arbiter *a, struct request *r)
         case SL_VERB_READ: read_newest(r); break;
         case SL_VERB_AWAIT: await(r); break;
         case SL_VERB_EXPLAIN: explain(r); break;
-        case SL_VERB_LOCKS: sl_inspection_list(r); break;
+        case SL_VERB_LOCKS:
+            if (!waits_for_others(r)) sl_inspection_list(r);
+            break;
         case SL_VERB_BREAK: break_grant(r); break;
         case SL_VERB_DRAIN: drain(r); break;
         case SL_VERB_NODES: refuse_nodes(r); break;
@@ -374,6 +500,7 @@ static void leave_table(struct request *r)
     assert(r->kept && r->in_table != r->on_disk);
     sl_state_uncount_waiter(r);
     if (r->on_disk) sl_state_forget(r);
+    if (r->outcome == SL_PARKED_GRANT) take_back_grant(r, &r->grant);
     if (r->in_table) sl_table_withdraw(r->s->table, &r->c->session->s);
 }
 
@@ -385,7 +512,8 @@ static void withdraw(struct arbiter *a, struct request *r)
 
 static void take_back(struct arbiter *a, struct request *r, const struct sl_grant *g)
 {
-    sl_table_take_back(a->s->table, a->s->now, &r->c->session->s, r->key, g);
+    (void)a;
+    take_back_grant(r, g);
 }
 
 static bool is_brief(const struct arbiter *a, const struct request *r)
@@ -453,7 +581,10 @@ static void answer_waiter(struct server *s, const struct session *n,
     if (r == NULL) return;
     sl_state_uncount_waiter(r);
     if (e->type == SL_EFFECT_TIMED_OUT) s->stats.waits_timed_out++;
-    if (e->type == SL_EFFECT_SEEN) sl_request_answer_number(r, 1);
+    uint64_t pending = sl_state_pending(s, e->key);
+    if (e->type == SL_EFFECT_SEEN && pending != 0)
+        answer_durably(r, pending, SL_PARKED_NUMBER, 1);
+    else if (e->type == SL_EFFECT_SEEN) sl_request_answer_number(r, 1);
     else if (e->type == SL_EFFECT_REFUSED) refuse(r, SLUICE_EDRAINED);
     else if (r->verb == SL_VERB_AWAIT) sl_request_answer_number(r, 0);
     else refuse(r, status_of_timeout(s));
@@ -470,15 +601,39 @@ static void answer_granted(struct server *s, struct session *n,
     assert(r->verb == SL_VERB_ACQUIRE);
     sl_state_uncount_waiter(r);
     if (sl_request_came_too_late(r, &e->grant)) return;
-    s->stats.grants++;
     s->stats.grants_after_wait++;
-    if (e->grant.lease_ms > 0) sl_state_given(s, e->grant.lease_ms);
-    if (e->grant.lease_ms == 0) sl_input_holds(r->c);
     sl_histogram_add(&s->stats.wait_ms, e->grant.waited_ms);
-    notify_held(r, e->grant.fence, true);
-    const struct answer a = {.status = SLUICE_OK, .grant = &e->grant};
-    sl_request_answer(r, &a);
-    sl_event_granted(s, e->key, &e->grant);
+    granted(r, &e->grant);
+}
+
+void sl_local_deliver(struct request *r, bool durable)
+{
+    switch ((enum sl_parked)r->outcome) {
+        case SL_PARKED_TO_RUN: assert(false); return;
+        case SL_PARKED_GRANT: {
+            const struct sl_grant g = r->grant;
+            r->outcome = SL_PARKED_TO_RUN;
+            if (durable) {
+                answer_grant(r, &g);
+                return;
+            }
+            take_back_grant(r, &g);
+            break;
+        }
+        case SL_PARKED_EXTENSION:
+            if (durable) {
+                answer_extended(r, r->number);
+                return;
+            }
+            break;
+        case SL_PARKED_NUMBER:
+            if (durable) {
+                sl_request_answer_number(r, r->number);
+                return;
+            }
+            break;
+    }
+    sl_state_refuse(r);
 }
 
 static void publish_ended(struct server *s, const struct sl_effect *e)
@@ -582,6 +737,7 @@ bool sl_local_pump_table(struct server *s)
 {
     struct sl_effect e;
     while (s->effects_left > 0) {
+        sl_state_change(s);
         if (!sl_table_next(s->table, s->now, &e)) return true;
         sl_server_count_effect(s, e.type == SL_EFFECT_NOTHING);
         apply(s, &e);

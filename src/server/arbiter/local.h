@@ -43,6 +43,13 @@ void sl_local_move_waiters(struct server *s, void (*move)(struct request *r));
  * budget of this loop iteration. Returns true if there are no more. */
 bool sl_local_pump_table(struct server *s);
 
+/* Answer a parked request whose outcome is known (state.h). If not `durable`, undo the outcome and
+ * reject the request. */
+void sl_local_deliver(struct request *r, bool durable);
+
+/* Return what a drained pattern adds to server.drain_words. */
+size_t sl_local_drain_words(struct sl_bytes glob);
+
 /* local_inspect.c */
 void sl_local_inspect(const struct arbiter *a, struct sl_inspection *i);
 

@@ -1,5 +1,5 @@
-/* state.c - the durable limits while the server runs: writes them, and keeps requests that wait for
- * a write. */
+/* state.c - the durable limits while the server runs, and the requests that wait for them or for
+ * the journal. */
 #include "server/arbiter/state.h"
 
 #include <assert.h>
@@ -10,6 +10,29 @@
 #include "server/arbiter/local.h"
 #include "server/arbiter/state_internal.h"
 #include "server/observe/log.h"
+
+/* --- Start --------------------------------------------------------------------- */
+
+struct sl_state *sl_state_new(struct server *s)
+{
+    struct sl_state *st = calloc(1, sizeof *st);
+    s->state = st;
+    if (st == NULL) {
+        sl_log(SL_LOG_ERROR, "cannot start", "error", "out of memory", NULL);
+        return NULL;
+    }
+    st->lease_cap_ms = s->settings->lease_ms_max;
+    sl_list_init(&st->deferred);
+    sl_list_init(&st->parked);
+    sl_list_init(&st->next_turn);
+    sl_list_init(&st->resuming);
+    return st;
+}
+
+int sl_state_start_without(struct server *s)
+{
+    return sl_state_new(s) == NULL ? -1 : 0;
+}
 
 /* --- The longest lease ------------------------------------------------------ */
 
@@ -26,11 +49,12 @@ sl_ms sl_state_longest(const struct sl_state *st, struct sl_now now)
 
 void sl_state_leased(struct server *s, sl_ms lease_ms, sl_ms end_ms)
 {
-    sl_longest_given(&s->state->longest, lease_ms, end_ms);
+    if (s->state->limits_leases) sl_longest_given(&s->state->longest, lease_ms, end_ms);
 }
 
 void sl_state_given(struct server *s, sl_ms lease_ms)
 {
+    if (!s->state->limits_leases) return;
     sl_ms end_ms = sl_ms_after(s->now.ms, lease_ms);
     /* Allow for rounded clocks. */
     sl_state_leased(s, lease_ms, sl_ms_after(end_ms, 4));
@@ -38,6 +62,7 @@ void sl_state_given(struct server *s, sl_ms lease_ms)
 
 void sl_state_count_waiter(struct request *r, sl_ms lease_ms)
 {
+    if (!r->s->state->limits_leases) return;
     size_t step = sl_length_of(lease_ms);
     assert(r->kept && r->lease_step == 0 && step < SL_LENGTHS);
     r->s->state->waiting[step]++;
@@ -61,47 +86,25 @@ static sl_fence last_fence(const struct server *s)
     return stats.fence_last;
 }
 
-static void in_worker(uv_work_t *work)
-{
-    struct sl_state *st = ((struct server *)work->data)->state;
-    sl_state_begin(st->writer, st->directory.fd, &st->next);
-    st->result = sl_state_commit(st->writer);
-}
-
-static bool has_directory(const struct sl_state *st)
-{
-    return st->directory.fd >= 0;
-}
-
 static void written(struct server *s)
 {
     struct sl_state *st = s->state;
-    if (st->failed != 0)
-        sl_log(SL_LOG_INFO,
-               has_directory(st) ? "the state file can be written again"
-                                 : "etcd answers again",
-               NULL);
+    if (st->failed != 0 && st->explain == NULL)
+        sl_log(SL_LOG_INFO, "etcd answers again", NULL);
     st->failed = 0;
     st->writes++;
     st->kept = st->next;
     sl_table_set_fences(s->table, 0, st->kept.fence_limit);
 }
 
-#define MEANWHILE                                                                     \
-    "; the server rejects longer leases, and all grants when no fences are left; it " \
-    "retries every second"
-
 static void log_failure(const struct server *s)
 {
     static struct sl_log_kind kind;
-    const struct sl_state *st = s->state;
-    if (has_directory(st))
-        sl_log_often(&kind, s->now.ms, SL_LOG_ERROR,
-                     "cannot write the state file" MEANWHILE, "directory",
-                     st->directory.path, "error", strerror(st->failed), NULL);
-    else
-        sl_log_often(&kind, s->now.ms, SL_LOG_ERROR, "etcd does not answer" MEANWHILE,
-                     NULL);
+    if (s->state->explain != NULL) return; /* The recorder has logged it. */
+    sl_log_often(&kind, s->now.ms, SL_LOG_ERROR,
+                 "etcd does not answer; the server rejects longer leases, and all "
+                 "grants when no fences are left; it retries every second",
+                 NULL);
 }
 
 /* Handle a failed write. The file may contain the old limit or the new one, so rely on the lower of
@@ -139,24 +142,6 @@ void sl_state_end_writing(struct server *s, int error)
     if (error == 0) written(s);
     else not_written(s, error);
     sl_state_retry(s);
-}
-
-static void after_work(uv_work_t *work, int status)
-{
-    struct server *s = work->data;
-    sl_server_read_clock(s);
-    sl_state_end_writing(s, status != 0 ? ECANCELED : s->state->result);
-    sl_state_resume(s);
-    sl_server_settle(s);
-}
-
-bool sl_state_write_file(struct server *s, sl_fence fence_limit, sl_ms longest_ms)
-{
-    struct sl_state *st = s->state;
-    (void)fence_limit; /* The worker writes all of `next`. */
-    (void)longest_ms;
-    st->work.data = s;
-    return uv_queue_work(s->loop, &st->work, in_worker, after_work) == 0;
 }
 
 sl_ms sl_state_quiet_ms(const struct server *s)
@@ -227,12 +212,8 @@ void sl_state_second(struct server *s)
 static void refuse(struct request *r)
 {
     const struct sl_state *st = r->s->state;
-    char text[PATH_MAX + 200];
-    if (has_directory(st))
-        snprintf(text, sizeof text,
-                 "the file %s/state cannot be written (%s), so this lease cannot be "
-                 "granted; retry, or use a shorter lease",
-                 st->directory.path, strerror(st->failed));
+    char text[PATH_MAX + 300];
+    if (st->explain != NULL) st->explain(r->s, text, sizeof text);
     else
         snprintf(text, sizeof text,
                  "etcd does not answer, so this lease cannot be granted; retry, or use "
@@ -242,19 +223,51 @@ static void refuse(struct request *r)
     sl_request_answer(r, &a);
 }
 
-/* Keep a request on a list until it runs again. Returns false if out of memory; then the request
- * has been answered with an error. */
-static bool park(struct request *r, struct sl_list *list)
+/* Keep a request on a list until it runs again. Returns the kept request, or NULL if out of
+ * memory; then the request has been answered with an error. */
+static struct request *park(struct request *r, struct sl_list *list)
 {
     struct request *k = sl_request_keep(r);
-    if (k == NULL) return false;
+    if (k == NULL) return NULL;
     k->lease_step = 0;
     k->in_table = false;
     k->on_disk = true;
+    k->outcome = SL_PARKED_TO_RUN;
+    k->position = 0;
     assert(sl_list_empty(&k->place));
     sl_list_append(list, &k->place);
     k->s->state->deferred_count++;
-    return true;
+    return k;
+}
+
+struct request *sl_state_park(struct request *r, uint64_t position,
+                              enum sl_parked outcome)
+{
+    struct request *k = park(r, &r->s->state->parked);
+    if (k == NULL) return NULL;
+    k->position = position;
+    k->outcome = (uint8_t)outcome;
+    return k;
+}
+
+void sl_state_durable(struct server *s, uint64_t position)
+{
+    struct sl_state *st = s->state;
+    for (struct sl_list *n = st->parked.next, *next; n != &st->parked; n = next) {
+        struct request *r = sl_container_of(n, struct request, place);
+        next = n->next;
+        if (r->position > position) continue;
+        r->position = 0;
+        sl_list_remove(n);
+        sl_list_append(&st->resuming, n);
+    }
+    if (!sl_list_empty(&st->resuming)) sl_server_go_on(s);
+}
+
+void sl_state_lost(struct server *s)
+{
+    let_resume(s->state, &s->state->parked); /* Their positions are not 0. */
+    if (!sl_list_empty(&s->state->resuming)) sl_server_go_on(s);
 }
 
 void sl_state_run_next_turn(struct request *r)
@@ -271,13 +284,13 @@ static void defer(struct request *r)
                                  .text = sl_local_why_not(s, SLUICE_ENOKEEPER)};
         sl_request_answer(r, &a);
     } else if (st->failed != 0) refuse(r);
-    else if (park(r, &st->deferred) && !st->writing) sl_state_start_writing(s);
+    else if (park(r, &st->deferred) != NULL && !st->writing) sl_state_start_writing(s);
 }
 
 bool sl_state_knows_lease(const struct server *s, sl_ms lease_ms)
 {
     const struct sl_state *st = s->state;
-    if (st->write == NULL) return true;
+    if (!st->limits_leases) return true;
     if (!st->current) return false;
     sl_ms most = st->kept.lease_longest_ms;
     if (st->writing) most = sl_longest_sure(most, st->next.lease_longest_ms);
@@ -291,6 +304,16 @@ bool sl_state_may_lease(struct request *r, sl_ms lease_ms)
     if (lease_ms > st->lease_wanted_ms) st->lease_wanted_ms = lease_ms;
     defer(r);
     return false;
+}
+
+bool sl_state_keeps(const struct server *s)
+{
+    return s->state->write != NULL && !s->state->is_lost;
+}
+
+void sl_state_refuse(struct request *r)
+{
+    refuse(r);
 }
 
 void sl_state_lack_fence(struct request *r)
@@ -320,7 +343,8 @@ void sl_state_resume(struct server *s)
         struct request *r = sl_container_of(list->next, struct request, place);
         s->commands_left--;
         sl_state_forget(r);
-        sl_request_resume(r);
+        if (r->outcome == SL_PARKED_TO_RUN) sl_request_resume(r);
+        else sl_local_deliver(r, r->position == 0);
     }
 }
 
@@ -332,12 +356,12 @@ void sl_state_inspect(const struct server *s, struct sl_state_view *out)
     struct sl_table_stats stats;
     sl_table_stats(s->table, &stats);
     *out = (struct sl_state_view){
-        .directory = st->directory.path,
+        .directory = s->has_directory ? s->directory.path : "",
         .recovering_ms = stats.recovering_until_ms > s->now.ms
                              ? stats.recovering_until_ms - s->now.ms
                              : 0,
         .fence_limit = st->write == NULL ? 0 : st->kept.fence_limit,
-        .lease_longest_ms = st->write == NULL ? -1 : st->kept.lease_longest_ms,
+        .lease_longest_ms = st->limits_leases ? st->kept.lease_longest_ms : -1,
         .writes = st->writes,
         .errors = st->errors,
         .restored = st->restored,

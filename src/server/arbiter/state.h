@@ -1,27 +1,23 @@
-/* state.h - the durable state of the lock table: the limits for fences and leases, and, after a
- * clean stop, the grants.
+/* state.h - the durable state of the lock table.
  *
- * A limit is written to the disk before the server relies on it. In a cluster on etcd, it is
- * written to etcd instead, so that the next keeper can read it.
+ * A single server with a data directory records every lease in its journal (journal/journal.h), and
+ * restores them at a start. A clean stop adds nothing but a mark. In a cluster on etcd, the keeper
+ * writes two limits to etcd, so that the next keeper can read them:
  *
- *   - The server gives no fence above fence_limit. When half of a block of fences is used, a
- *     worker thread writes the next limit while the server continues to grant.
- *   - The server gives no lease that is longer than lease_longest_ms. It writes this limit in steps
+ *   - The server gives no fence above fence_limit. When half of a block of fences is used, it
+ *     writes the next limit while it continues to grant. (A single server writes this limit to its
+ *     journal.)
+ *   - The keeper gives no lease that is longer than lease_longest_ms. It writes this limit in steps
  *     (2, 5, 10, 30 seconds, ...), so such writes are rare. The limit falls again when all leases
  *     of that length have expired.
- *   - A clean stop writes the grants that have leases. The file says "clean" only while no server
- *     runs.
  *
  * If a request needs a higher limit, the server keeps it until the new limit is written. Then it
  * runs these requests again, in order of arrival. If the write fails, the server rejects such
  * requests, serves all others, and retries the write every second.
  *
- *     start:   no file              the first start; the server grants at once
- *              clean                the server restores the grants, and continues above the last
- *                                   fence
- *              not clean            a crash: the server grants nothing for lease_longest_ms, and
- *                                   continues above fence_limit
- *              lost, damaged, ...   the server does not start; the log says why
+ * A change that must be durable before it is acknowledged takes effect in the table at once. Its
+ * request is *parked* until the journal is durable; if the journal fails, the server takes the grant
+ * back. Until then, requests that would show the change are parked, too.
  *
  *     storage: start (no authority) -- begin_term --> keeper -- end_term --> no authority
  */
@@ -30,7 +26,7 @@
 
 #include "server/request.h"
 
-/* Read the file in the data directory, and continue from the state of the last server. Returns 0,
+/* Read the journal in the data directory, and continue from the state of the last server. Returns 0,
  * or -1 after logging the reason. Call this when everything else is ready to serve. */
 int sl_state_start(struct server *s);
 
@@ -59,8 +55,8 @@ void sl_state_written(struct server *s, bool ok);
  * that wait for a write run again in the next loop iteration. */
 void sl_state_end_term(struct server *s);
 
-/* Write the grants that have leases. Call this when the loop has ended. Returns 0, or -1 after
- * logging the reason. */
+/* Write the mark of a clean stop. Call this when the loop has ended. Returns 0, or -1 after logging
+ * the reason. */
 int sl_state_stop(struct server *s);
 
 /* Whether grants with leases survive a stop of the server. They do if the server writes them, or if
@@ -84,6 +80,48 @@ void sl_state_given(struct server *s, sl_ms lease_ms);
  * sl_state_uncount_waiter() removes it from the count, whether or not it was granted. */
 void sl_state_count_waiter(struct request *r, sl_ms lease_ms);
 void sl_state_uncount_waiter(struct request *r);
+
+/* Keep the request until this position of the journal is durable. Then it runs again, or, if its
+ * outcome is known, sl_local_deliver() answers it; the caller stores the outcome in the kept
+ * request. Returns NULL if out of memory; then the request has been answered with an error. */
+enum sl_parked {
+    SL_PARKED_TO_RUN,
+    SL_PARKED_GRANT,     /* request.grant */
+    SL_PARKED_EXTENSION, /* request.number: the remaining lease */
+    SL_PARKED_NUMBER
+};
+struct request *sl_state_park(struct request *r, uint64_t position,
+                              enum sl_parked outcome);
+
+/* All positions up to this one are durable; or those that are not will never be. */
+void sl_state_durable(struct server *s, uint64_t position);
+void sl_state_lost(struct server *s);
+
+/* Reject a request, because a write has failed. */
+void sl_state_refuse(struct request *r);
+
+/* --- The journal of a single server (state_journal.c) ----- */
+
+/* Call sl_state_change() before a change of the table, and sl_state_need() after it. The latter
+ * returns the position that must be durable before the change is acknowledged; 0: none; or
+ * SL_STATE_FAILED: undo the change, and reject the request. */
+#define SL_STATE_FAILED UINT64_MAX
+void sl_state_change(struct server *s);
+uint64_t sl_state_need(const struct server *s);
+
+/* Returns the position that makes all changes so far durable; 0 if there is no journal; or
+ * SL_STATE_FAILED. */
+uint64_t sl_state_need_all(struct server *s);
+
+/* Returns the position for which a request about this key must wait, because it would show a change
+ * that is not acknowledged yet; 0: none. With an empty key: for requests about all keys. */
+uint64_t sl_state_pending(const struct server *s, struct sl_bytes key);
+
+/* Whether leases, BREAK and DRAIN must be rejected, because the journal has failed. */
+bool sl_state_has_failed(const struct server *s);
+
+/* Whether the server restores leases from a journal. */
+bool sl_state_journals(const struct server *s);
 
 /* Keep the request, and run it again in the next loop iteration. */
 void sl_state_run_next_turn(struct request *r);

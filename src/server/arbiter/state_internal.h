@@ -1,24 +1,26 @@
-/* state_internal.h - shared by the files of state.h: state.c while the server runs, state_start.c
- * at start and stop, state_storage.c for a cluster on etcd. */
+/* state_internal.h - shared by the files of state.h: state.c has the limits and the requests that
+ * wait; state_journal.c writes to the journal of a single server, state_import.c reads the file of
+ * an earlier version, and state_storage.c writes to the storage of a cluster. */
 #ifndef SL_SERVER_ARBITER_STATE_INTERNAL_H
 #define SL_SERVER_ARBITER_STATE_INTERNAL_H
 
 #include "base/durable.h"
 #include "server/arbiter/state.h"
-#include "server/data/directory.h"
 #include "server/data/state_file.h"
 
 struct sl_state {
-    struct sl_directory directory;
     sl_state_write *write; /* Starts to write `next`; NULL: no durable state. */
     bool current; /* This server is the keeper, or has its own data directory. */
     /* The longest lease of the last keeper that may still be valid. */
     sl_ms inherited_ms;
     struct sl_kept kept; /* The content of the last successful write. */
     struct sl_kept next; /* The content of the write in progress. */
-    bool writing;        /* A worker thread uses `result` and `writer`. */
-    int result;
+    bool writing;
     int failed; /* The errno of the last write; 0: it succeeded. */
+    /* Leases have a limit, because there is no record of each one. */
+    bool limits_leases;
+    /* Write why a write failed, and what to do; NULL: etcd does not answer. */
+    void (*explain)(const struct server *s, char *out, size_t size);
     /* The maximum length of a lease, including leases that the last server gave. */
     sl_ms lease_cap_ms;
     sl_ms lease_wanted_ms; /* The longest lease that any waiting request needs. */
@@ -26,15 +28,16 @@ struct sl_state {
     struct sl_longest longest;
     /* Number of waiters in the lock table, by length of the requested lease. */
     uint32_t waiting[SL_LENGTHS];
-    struct sl_list deferred;  /* Requests that wait for a write. */
+    struct sl_list deferred;  /* Requests that wait for a higher limit. */
+    struct sl_list parked;    /* Requests that wait for a position of the journal. */
     struct sl_list resuming;  /* Requests that can run again now. */
     struct sl_list next_turn; /* Requests that run again in the next loop iteration. */
-    size_t deferred_count;    /* Number of requests on all three lists. */
+    size_t deferred_count;    /* Number of requests on all four lists. */
     sl_fence fence_seen;      /* The last fence one second ago. */
     sl_ms granted_ms;         /* When the last fence last changed. */
     uint64_t writes, errors, restored;
-    uv_work_t work;
-    struct sl_state_writer *writer;
+    struct sl_state_journal *journal; /* NULL: none. */
+    bool is_lost; /* The journal has failed, so grants do not survive a stop. */
 };
 
 /* Return the limit for leases to write next: the longest lease that was given or that a request
@@ -54,10 +57,13 @@ void sl_state_end_writing(struct server *s, int error);
 /* Run again all requests that wait for a write. */
 void sl_state_retry(struct server *s);
 
-/* Write the file in the data directory, on a worker thread. */
-bool sl_state_write_file(struct server *s, sl_fence fence_limit, sl_ms longest_ms);
-
 /* Return for how much longer the table grants nothing. */
 sl_ms sl_state_quiet_ms(const struct server *s);
+
+/* Read the file "state" of an earlier version, if there is one, and restore its grants. Sets *floor
+ * to the last fence that may have been granted, and *wait_until_ms to the time until which new
+ * grants wait. Returns 1 if there is such a file, 0 if there is none, or -1 after logging why it
+ * cannot be used. */
+int sl_state_import(struct server *s, sl_fence *floor, sl_ms *wait_until_ms);
 
 #endif /* SL_SERVER_ARBITER_STATE_INTERNAL_H */

@@ -9,6 +9,7 @@ int sl_state_start_storage(struct server *s, sl_state_write *write)
     struct sl_state *st = sl_state_new(s);
     if (st == NULL) return -1;
     st->write = write;
+    st->limits_leases = true;
     sl_table_set_authority(s->table, 0);
     return 0;
 }

@@ -134,6 +134,14 @@ static bool section_wanted(const struct call *call, const char *name)
     return false;
 }
 
+void sl_do_ready(struct call *call)
+{
+    char reason[PATH_MAX + 300];
+    if (sl_server_is_ready(call->s, reason, sizeof reason))
+        sl_resp_simple(call->out, "READY");
+    else sl_say_format(call, "NOTREADY", "%s", reason);
+}
+
 void sl_do_info(struct call *call)
 {
     struct sl_info i = {0};

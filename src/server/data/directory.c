@@ -215,7 +215,7 @@ int sl_directory_open(struct sl_directory *f, const struct sl_settings *set)
 static const char *const marks[] = {
     [SL_DIRECTORY_IS_NEW] = "",
     [SL_DIRECTORY_OF_SERVER] =
-        "This is the data directory of a Sluice server. The file state has what the "
+        "This is the data directory of a Sluice server. The file journal has what the "
         "server must know after a restart.\n",
     [SL_DIRECTORY_OF_NODE] = "This is the data directory of a Sluice node. The file "
                              "node has what the node must know after a restart.\n",

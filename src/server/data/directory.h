@@ -1,7 +1,7 @@
 /* directory.h - the data directory of a server: finds it, locks it, and reports its errors.
  *
  *     lock     locked while a server uses the directory; its text names the kind of server
- *     state    the state that a single server needs after a restart (state_file.h)
+ *     journal  the leases of a single server, which it restores at a start (recorder.h)
  *     node     the state that a node of a cluster needs after a restart (node_file.h)
  *
  * "lock" is empty until "state" or "node" has been written for the first time. So the server can

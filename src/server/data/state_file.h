@@ -1,4 +1,5 @@
-/* state_file.h - writes and reads the file "state" in the data directory.
+/* state_file.h - reads the file "state" that earlier versions wrote to the data directory. The
+ * journal has replaced it.
  *
  *     sluice state 2                    the format; 1 has no clients
  *     fence_limit 1794752554123456      no grant has a fence above it
@@ -13,8 +14,7 @@
  *     grants 1                          the number of grants; KEY, VALUE and NOTE are in hex
  *     checksum 0123456789abcdef         XXH64 of all preceding bytes
  *
- * If a write fails, either the old file or the new one exists. The server can start safely from
- * both. */
+ * (A server wrote "clean 0" when it started, and "clean 1" when it stopped.) */
 #ifndef SL_SERVER_DATA_STATE_FILE_H
 #define SL_SERVER_DATA_STATE_FILE_H
 
@@ -33,22 +33,6 @@ struct sl_kept {
     bool clean;
     char boot[SL_BOOT_BYTES];
 };
-
-/* --- Writing --------------------------------------------------------------- */
-
-struct sl_state_writer; /* Opaque. */
-
-/* Create a writer, with all the memory that it will need. Returns NULL if out of memory. */
-struct sl_state_writer *sl_state_writer_new(void);
-
-/* Begin a new file in the directory, and add grants to it. sl_state_commit() returns the first
- * error of these calls. */
-void sl_state_begin(struct sl_state_writer *w, int directory, const struct sl_kept *k);
-void sl_state_put(struct sl_state_writer *w, struct sl_bytes key,
-                  const struct sl_grant_view *v);
-
-/* Replace the old file with the new one. Returns 0 or an errno. */
-int sl_state_commit(struct sl_state_writer *w);
 
 /* --- Reading --------------------------------------------------------------- */
 

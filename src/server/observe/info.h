@@ -33,4 +33,7 @@ void sl_info_put_persistence(const struct server *s, struct sl_info *i);
 void sl_info_put_cluster(const struct server *s, struct sl_info *i);
 void sl_info_put_keeper(const struct server *s, struct sl_info *i);
 
+/* Whether this server can grant locks now. If not, writes the reason (arbiter/ready.c). */
+bool sl_server_is_ready(const struct server *s, char *out, size_t size);
+
 #endif /* SL_SERVER_OBSERVE_INFO_H */

@@ -1,18 +1,25 @@
 /* disk.c - a disk that a test can make slow or broken, for one process (LD_PRELOAD). The file
- * that $DISK_FILE names holds three 64-bit numbers: of fsync(); of fdatasync(), by which the
- * store of transactions is written; and of pwrite() into the first two pages of a file, which
- * say in the store what was the last commit. 0, all is well; -1, it waits until that has changed;
- * else it fails with this errno. */
+ * that $DISK_FILE names holds five 64-bit numbers: for fsync(); for fdatasync() of the store of
+ * transactions; for pwrite() into the first two pages of a file, which say in the store what was
+ * the last commit; for fdatasync() of the journal; for writes to the journal. 0: it works; -1: it
+ * waits until that has changed; otherwise it fails with this errno.
+ *
+ * If $DISK_BOOT names a directory, the process reads the files "boot" and "machine" there in place
+ * of the boot id and the machine id. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
-#define ORDERS 3
+#define ORDERS 5
 #define FIRST_PAGES 8192
 
 static volatile int64_t *order;
@@ -32,6 +39,51 @@ static int obey(const volatile int64_t *o, int (*real)(int), int fd)
     return -1;
 }
 
+static int is_journal(int fd)
+{
+    char name[64], path[4096];
+    snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(name, path, sizeof path - 1);
+    if (n < 0) return 0;
+    path[n] = '\0';
+    return strstr(path, "/journal") != NULL;
+}
+
+int open(const char *path, int flags, ...)
+{
+    static int (*real)(const char *, int, ...);
+    char other[4096];
+    const char *boot = getenv("DISK_BOOT");
+    va_list more;
+    va_start(more, flags);
+    unsigned mode = va_arg(more, unsigned);
+    va_end(more);
+    if (real == NULL) *(void **)&real = dlsym(RTLD_NEXT, "open");
+    if (boot != NULL && strcmp(path, "/proc/sys/kernel/random/boot_id") == 0) {
+        snprintf(other, sizeof other, "%s/boot", boot);
+        path = other;
+    } else if (boot != NULL && strcmp(path, "/etc/machine-id") == 0) {
+        snprintf(other, sizeof other, "%s/machine", boot);
+        path = other;
+    }
+    return real(path, flags, mode);
+}
+
+int open64(const char *path, int flags, ...) __attribute__((alias("open")));
+
+ssize_t pwritev(int fd, const struct iovec *v, int count, off_t at)
+{
+    static ssize_t (*real)(int, const struct iovec *, int, off_t);
+    if (real == NULL) *(void **)&real = dlsym(RTLD_NEXT, "pwritev");
+    while (order[4] == -1) usleep(1000);
+    if (order[4] == 0 || !is_journal(fd)) return real(fd, v, count, at);
+    errno = (int)order[4];
+    return -1;
+}
+
+ssize_t pwritev64(int fd, const struct iovec *v, int count, off_t at)
+    __attribute__((alias("pwritev")));
+
 int fsync(int fd)
 {
     static int (*real)(int);
@@ -43,7 +95,7 @@ int fdatasync(int fd)
 {
     static int (*real)(int);
     if (real == NULL) *(void **)&real = dlsym(RTLD_NEXT, "fdatasync");
-    return obey(order + 1, real, fd);
+    return obey(is_journal(fd) ? order + 3 : order + 1, real, fd);
 }
 
 /* By the name that LMDB calls it by. */

@@ -41,9 +41,13 @@ class Shims:
                 raise Skip("nothing can be loaded before the sanitizer")
         self.step, self.order = t.path("step"), t.path("order")
         self.clock(0)
-        self.put(self.order, 0, 0, 0)
+        self.put(self.order, 0, 0, 0, 0, 0)
+        self.boot_path = t.path("boot-id")
+        os.makedirs(self.boot_path, exist_ok=True)
+        self.boot("first")
         self.env = {"LD_PRELOAD": build(t, "step") + ":" + build(t, "disk"),
-                    "STEP_FILE": self.step, "DISK_FILE": self.order}
+                    "STEP_FILE": self.step, "DISK_FILE": self.order,
+                    "DISK_BOOT": self.boot_path}
 
     @staticmethod
     def put(path, *numbers):
@@ -56,6 +60,20 @@ class Shims:
     def disk(self, order):
         """0: it is well; -1: it does not end; else the errno with which it fails."""
         self.put(self.order, order)
+
+    def boot(self, boot, machine="one"):
+        """The ids of this boot and of this machine, for the next start."""
+        for name, text in (("boot", boot), ("machine", machine)):
+            with open(os.path.join(self.boot_path, name), "w") as f:
+                f.write(text + "\n")
+
+    def sync(self, order):
+        """As disk(), for syncs of the journal."""
+        self.put_at(24, order)
+
+    def write(self, order):
+        """As disk(), for writes to the journal."""
+        self.put_at(32, order)
 
     def store(self, order):
         """The same for what the store of transactions writes."""

@@ -1,0 +1,77 @@
+/* ready.c - whether this server can grant locks now, and why not. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "server/arbiter/local.h"
+#include "server/arbiter/majority.h"
+#include "server/arbiter/state.h"
+#include "server/forward/forward.h"
+#include "server/observe/info.h"
+#include "server/recorder.h"
+
+/* Whether a drained pattern matches every key. */
+static bool all_is_drained(const struct server *s)
+{
+    struct sl_bytes glob;
+    for (uint32_t i = 0; sl_table_drains(s->table, i, &glob); i++) {
+        size_t stars = 0;
+        while (stars < glob.n && glob.at[stars] == '*') stars++;
+        if (stars == glob.n) return true;
+    }
+    return false;
+}
+
+/* The lock table of this server decides. */
+static bool table_is_ready(const struct server *s, char *out, size_t size)
+{
+    struct sl_table_stats table;
+    sl_table_stats(s->table, &table);
+    if (table.recovering_until_ms > s->now.ms) {
+        snprintf(out, size, "recovering: new grants wait another %" PRId64 " ms",
+                 table.recovering_until_ms - s->now.ms);
+        return false;
+    }
+    if (s->recorder != NULL && sl_journal_failed(sl_recorder_journal(s->recorder))) {
+        sl_recorder_explain(s, out, size);
+        return false;
+    }
+    if (!all_is_drained(s)) return true;
+    snprintf(out, size, "draining: every key is drained");
+    return false;
+}
+
+static bool node_is_ready(const struct server *s, char *out, size_t size)
+{
+    struct sl_majority_view view;
+    struct sl_node_stats node;
+    sl_node_stats(sl_majority_node(s), s->now, &node);
+    sl_majority_inspect_file(s, &view);
+    uint32_t count = sl_node_membership(sl_majority_node(s))->count;
+    if (node.silent_ms > 0) {
+        snprintf(out, size,
+                 "recovering: this node does not vote for another %" PRId64 " ms",
+                 node.silent_ms);
+        return false;
+    }
+    if (2 * (view.nodes_up + 1) > count) return true;
+    snprintf(out, size, "no quorum: %" PRIu32 " of %" PRIu32 " nodes are reachable",
+             view.nodes_up + 1, count);
+    return false;
+}
+
+bool sl_server_is_ready(const struct server *s, char *out, size_t size)
+{
+    struct sl_forward_view forward;
+    if (s->stopping) {
+        snprintf(out, size, "the server stops");
+        return false;
+    }
+    if (s->forward == NULL)
+        return s->majority != NULL ? node_is_ready(s, out, size)
+                                   : table_is_ready(s, out, size);
+    sl_forward_view(s, &forward);
+    if (forward.leads && forward.authority_ms > 0) return table_is_ready(s, out, size);
+    if (!forward.leads && forward.open) return true;
+    snprintf(out, size, "no keeper: %s", sl_forward_why_not(s));
+    return false;
+}
