@@ -1154,6 +1154,40 @@ def a_request_for_a_key_whose_grant_waits_for_the_disk_waits_as_well(t):
 
 
 @test
+def an_extension_waits_for_the_disk_if_its_bound_is_new(t):
+    shims, s = slow(t)
+    c, watch = s.clients(2)
+    shims.sync(0)
+    fence = c.acquire("k", "LEASE", 600000)
+    shims.sync(-1)
+    c.send("EXTEND", "k", fence, 900000)
+    t.until(lambda: s.number("deferred_commands", watch) == 1, "it waits for the disk")
+    check_that(c.quiet(), "no answer yet")
+    shims.sync(0)
+    check(c.reply(), 900000)
+    for command in (("BREAK", "k", fence), ("DRAIN", "d*", "ON"), ("DRAIN", "d*", "OFF")):
+        shims.sync(-1)
+        c.send(*command)
+        t.until(lambda: s.number("deferred_commands", watch) == 1, "it waits for the disk")
+        check_that(c.quiet(), "no answer yet")
+        shims.sync(0)
+        check(c.reply(), 1)
+
+
+@test
+def a_waiter_is_granted_when_its_lease_is_durable(t):
+    shims, s = slow(t)
+    c, w, watch = s.clients(3)
+    c.acquire("k")
+    s.waits(w, "ACQUIRE", "k", "WAIT", FOREVER, "LEASE", 600000, by=watch)
+    check(c("RELEASE", "k"), 1)
+    t.until(lambda: s.number("deferred_commands", watch) == 1, "it waits for the disk")
+    check_that(w.quiet(), "no answer yet")
+    shims.sync(0)
+    check(w.reply()[1:3], [1, 600000])
+
+
+@test
 def requests_that_wait_for_the_disk_are_served_in_order(t):
     shims, s = slow(t)
     clients = s.clients(20)
