@@ -904,7 +904,7 @@ def small_disk(t):
 
 def start_small(t, **more):
     """A server on the small disk. It has no store, which would fill the disk."""
-    return start(t, "--data-volatile", "--engine", "none", **more)
+    return start(t, "--engine", "none", **more)
 
 
 def fill_disk(t):

@@ -1122,7 +1122,7 @@ def small_disk(t, size):
 
 @test
 def a_full_disk_loses_nothing(t):
-    small_disk(t, "2m")
+    small_disk(t, "4m")
     s = start(t)
     put(s, "t", "first", "1")
     n = 0
@@ -1164,7 +1164,7 @@ def engine_none(t):
     s, c = start(t, "--engine", "none").with_clients(1)
     for words in (("TX.BEGIN",), ("TX.COMMIT",), ("TX.OUTCOME", "r"), ("LOCKS", "TX"), ("EXPLAIN", "TX", "t")):
         check_error(c(*words), "NOKEEPER", "engine: none")
-    check(sorted(os.listdir(t.path("data"))), ["lock", "state"])
+    check(sorted(os.listdir(t.path("data"))), ["journal", "lock"])
     check((s.info()["engine"], s.info()["keeper"], s.info()["term"]), ("none", "none", "0"))
 
 
@@ -1206,7 +1206,7 @@ def a_foreign_file_is_rejected_and_left_unchanged(t):
     s.client().acquire("lock", "LEASE", 3600000)
     put(s, "t", "k", "v")
     s.end()
-    names = [n for n in os.listdir(t.path("data")) if n not in ("lock", "state")]
+    names = [n for n in os.listdir(t.path("data")) if n not in ("lock", "journal")]
     store = max(names, key=lambda n: os.path.getsize(t.path("data/" + n)))
     os.rename(t.path("data/" + store), t.path("moved"))
     with open(t.path("data/" + store), "wb") as f:

@@ -546,8 +546,9 @@ tap.Stage = LiveStage
 
 
 def start(t, *options, directory="data", **more):
-    """A server with a data directory, so that it can be started again."""
-    return t.server("--data", t.path(directory), *options, **more)
+    """A server with a data directory, so that it can be started again. The directory of tests may be on
+    tmpfs or overlay."""
+    return t.server("--data", t.path(directory), "--data-volatile", *options, **more)
 
 
 def both_protocols(f):
