@@ -237,6 +237,7 @@ int sl_header_read(struct sl_bytes file, struct sl_header *out)
     uint64_t checksum = XXH3_64bits(file.at, HEADER_CHECKSUM);
     if (checksum != read64(file.at + HEADER_CHECKSUM)) return SLUICE_EINVAL;
     if (use != SL_JOURNAL_OF_SERVER && use != SL_JOURNAL_OF_NODE) return SLUICE_EINVAL;
+    if (read64(file.at + 40) > INT64_MAX) return SLUICE_EINVAL;
     out->use = (enum sl_journal_use)use;
     uint8_t id[SL_JOURNAL_ID_BYTES];
     memcpy(id, file.at + 24, sizeof id);

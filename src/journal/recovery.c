@@ -12,6 +12,7 @@
 #include "sluice.h"
 
 #define SLOTS_MIN 1024u
+#define SLOT_FILE_BYTES 256u
 
 struct sl_recovery_map {
     struct sl_bytes file;
@@ -108,9 +109,8 @@ static size_t after(const struct table *t, size_t i)
     return (i + 1) & (t->size - 1);
 }
 
-static bool grow(struct table *t)
+static bool grow(struct table *t, size_t size)
 {
-    size_t size = t->size == 0 ? SLOTS_MIN : 2 * t->size;
     struct table larger = {calloc(size, sizeof *larger.slots), size, t->count};
     if (larger.slots == NULL) return false;
     for (size_t i = 0; i < t->size; i++) {
@@ -234,7 +234,7 @@ static bool replay_about_file(struct replay *p, const struct sl_item *item, bool
 static bool replay_put(struct replay *p, const struct step *step)
 {
     struct table *t = &p->table;
-    if (4 * (t->count + 1) > 3 * t->size && !grow(t)) return false;
+    if (4 * (t->count + 1) > 3 * t->size && !grow(t, 2 * t->size)) return false;
     size_t i = find(t, p->file, &step->item, step->tag);
     if (t->slots[i] == 0) t->count++;
     t->slots[i] = step->tag | step->offset / 8;
@@ -243,7 +243,6 @@ static bool replay_put(struct replay *p, const struct step *step)
 
 static void replay_end(struct replay *p, const struct step *step)
 {
-    if (p->table.count == 0) return;
     size_t i = find(&p->table, p->file, &step->item, step->tag);
     if (p->table.slots[i] != 0) clear(&p->table, i);
 }
@@ -253,7 +252,7 @@ static bool replay_batch(struct replay *p)
 {
     const struct step *end = p->steps + p->step_count;
     p->step_count = 0;
-    for (const struct step *s = p->steps; s < end && p->table.size > 0; s++) {
+    for (const struct step *s = p->steps; s < end; s++) {
         uint64_t slot = p->table.slots[home_of(&p->table, s->tag)];
         if ((slot ^ s->tag) <= LOW) __builtin_prefetch(p->file.at + offset_of(slot));
     }
@@ -269,8 +268,7 @@ static bool replay_later(struct replay *p, const struct sl_item *item, uint64_t 
 {
     struct step *s = &p->steps[p->step_count++];
     *s = (struct step){*item, tag_of(p, item), offset};
-    if (p->table.size > 0)
-        __builtin_prefetch(&p->table.slots[home_of(&p->table, s->tag)]);
+    __builtin_prefetch(&p->table.slots[home_of(&p->table, s->tag)]);
     return p->step_count < BATCH || replay_batch(p);
 }
 
@@ -309,6 +307,10 @@ static enum sl_recovery_result replay(struct replay *p)
 {
     struct sl_recovery *r = p->r;
     struct sl_frame f;
+    /* In most files the live items do not need more slots, so the table does not grow. */
+    size_t slots = SLOTS_MIN;
+    while (slots < p->file.n / SLOT_FILE_BYTES) slots *= 2;
+    if (!grow(&p->table, slots)) return SL_RECOVERY_NO_MEMORY;
     while (sl_frame_next(p->file, r->bytes, &r->chain, &f)) {
         enum sl_recovery_result result = replay_frame(p, &f);
         if (result != SL_RECOVERY_OK) return result;
@@ -393,7 +395,7 @@ void sl_recovery_begin(struct sl_recovery *r, struct sl_bytes file,
 static bool is_held(const struct sl_recovery *r, struct sl_item *item)
 {
     if (r->same_life) return true;
-    if (!item->is_long && !r->clean) return false;
+    if (!item->is_long && item->expiry_ms != SL_NEVER && !r->clean) return false;
     if (item->bound_ms <= r->last_ms) return false;
     if (item->bound_ms != SL_NEVER)
         item->bound_ms = sl_ms_after(r->last_ms + r->shift_ms,

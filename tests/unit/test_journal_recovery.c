@@ -8,6 +8,7 @@
 #include "test.h"
 
 #include "base/random.h"
+#include "failing_alloc.h"
 #include "journal_stage.h"
 #include "sluice.h"
 
@@ -254,7 +255,7 @@ UNIT_TEST(j7_in_the_same_life_items_are_held_to_their_exact_expiry)
     put_long("long", 2, LAST + 100 * SECOND, LAST + 120 * SECOND);
     put((struct sl_item){.kind = SL_ITEM_DRAIN,
                          .key = bytes_of("jobs:*"),
-                         .expiry_ms = 77 * LAST,
+                         .expiry_ms = SL_NEVER,
                          .bound_ms = SL_NEVER});
     frame();
     recover(LAST + 10);
@@ -262,7 +263,8 @@ UNIT_TEST(j7_in_the_same_life_items_are_held_to_their_exact_expiry)
     assert_null(d.r.why_other);
     assert_int_equal(d.r.wait_until_ms, 0);
     assert_int_equal(d.r.shift_ms, 0);
-    assert_string_equal(held(), "short 1 6001000, long 2 6100000*, jobs:* 0 462000000");
+    assert_string_equal(
+        held(), "short 1 6001000, long 2 6100000*, jobs:* 0 9223372036854775807");
 }
 
 /* Their ends must be recorded, or they would return after a power failure. */
@@ -335,13 +337,13 @@ UNIT_TEST(j8_in_another_life_long_leases_are_held_to_their_bounds)
     put(grant_of("short", 1, LAST + SECOND));
     put_long("over", 3, LAST - 20 * SECOND, LAST);
     put_long("almost", 4, LAST - 20 * SECOND, LAST + 1);
-    put_long("always", 5, SL_NEVER, SL_NEVER);
+    put(grant_of("always", 5, SL_NEVER));
     frame();
     life = life_of("boot 2");
     recover(5 * SECOND);
     assert_false(d.r.same_life);
-    assert_string_equal(
-        held(), "long 2 125000*, almost 4 5001*, always 5 9223372036854775807*");
+    assert_string_equal(held(),
+                        "long 2 125000*, almost 4 5001*, always 5 9223372036854775807");
     assert_int_equal(d.r.shift_ms, 5 * SECOND - LAST);
     assert_int_equal(d.r.items, 5);
 }
@@ -625,6 +627,30 @@ UNIT_TEST(j9_random_damage_is_noticed)
         } else assert_int_equal(result, SL_RECOVERY_DAMAGED);
     }
     free(copy);
+}
+
+UNIT_TEST(without_memory_nothing_is_recovered)
+{
+    begin();
+    char key[16];
+    for (int i = 0; i < 3000; i++) {
+        snprintf(key, sizeof key, "%d", i);
+        put(grant_of(key, 1, LAST + 1));
+    }
+    frame();
+    for (long n = 0;; n++) {
+        memory_fails_after(n);
+        enum sl_recovery_result result = disk_recover(&d, &life, LAST);
+        memory_is_back();
+        if (memory_failures() == 0) {
+            assert_int_equal(result, SL_RECOVERY_OK);
+            assert_true(n > 2); /* The table has grown. */
+            break;
+        }
+        assert_int_equal(result, SL_RECOVERY_NO_MEMORY);
+        assert_string_equal(held(), "");
+    }
+    assert_int_equal(d.r.items, 3000);
 }
 
 int main(void)
