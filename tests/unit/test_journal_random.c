@@ -34,9 +34,14 @@
 #include "journal_stage.h"
 #include "sluice.h"
 
+#ifdef __SANITIZE_ADDRESS__ /* Slower. */
+#define HISTORIES 150
+#else
+#define HISTORIES 1000
+#endif
+
 enum {
     KEYS = 3,
-    HISTORIES = 1500,
     TURNS = 400,
     FILE_BYTES = 1 << 16,
     COMPACT_BYTES = SL_HEADER_BYTES + 1500,
@@ -139,7 +144,7 @@ static struct {
     uint64_t compactions, failures, mended, supposed;
 } done;
 
-static char key_names[KEYS][8];
+static char key_names[KEYS][16];
 
 static struct sl_bytes key_of(int key)
 {
@@ -1021,10 +1026,13 @@ UNIT_TEST(no_lease_is_lost_and_no_key_has_two_holders)
            " mended), %" PRIu64 " supposed crashes, %" PRIu64 " short leases ignored\n",
            done.compactions, done.failures, done.mended, done.supposed, done.ignored);
     if (!enough) return;
-    assert_true(done.long_grants > 1000 && done.unleased > 1000 && done.breaks > 100);
-    assert_true(done.power_failures > 1000 && done.same_life > 1000);
-    assert_true(done.stops > 100 && done.copies > 100 && done.moves > 100);
-    assert_true(done.compactions > 100 && done.mended > 100 && done.ignored > 100);
+    /* Enough of everything was tried. */
+    assert_true(done.long_grants > 10 * HISTORIES && done.unleased > 5 * HISTORIES);
+    assert_true(done.extensions > 5 * HISTORIES && done.breaks > HISTORIES);
+    assert_true(done.power_failures > HISTORIES && done.same_life > HISTORIES);
+    assert_true(done.compactions > HISTORIES && done.mended > HISTORIES / 2);
+    assert_true(done.stops > HISTORIES / 2 && done.moves > HISTORIES / 4);
+    assert_true(done.copies > HISTORIES / 4 && done.ignored > HISTORIES);
 }
 
 int main(void)
