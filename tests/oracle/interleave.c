@@ -5,25 +5,24 @@
  *     interleave --tap     the same as TAP
  *
  * A script is a few actors with a few calls each. Between any two accesses to the
- * shared table any other actor may step in; all such schedules are run, none is left
- * out. For each schedule, five things are looked at:
+ * shared table any other actor may run. The program runs all such schedules, and checks
+ * each of them for five defects:
  *
- *   over-admitted   somebody was granted a unit though, during the whole of its call,
- *                   at least as many as its capacity were held: by callers that had got
- *                   their answer before and had not begun to release. There is no
- *                   excuse for that, whatever one takes as the moment of a call.
- *   spurious full   somebody was refused though its capacity was never used up during its
- *                   call. A holder counts until its release has first taken something
- *                   out of the counter, not until the release returns.
+ *   over-admitted   a caller was granted a unit although its capacity was used up during
+ *                   the whole call, by holders that had received their answer and had not
+ *                   begun to release. No order of the calls can explain such a grant.
+ *   spurious full   a caller was rejected although its capacity was never used up during
+ *                   the call. A holder counts until its release first decrements the
+ *                   counter, not until the release returns.
  *   crashed         an entry was missing, or a counter had a value that the documents
  *                   do not name.
- *   count wrong     when all is over, the counter and the number of holders differ.
+ *   count wrong     at the end, the counter differs from the number of held units.
  *   unexplained     no order of the calls, one after the other, gives these answers
  *                   under the specification (they are not linearizable).
  *
- * The known defects of the buckets must show up, the counter must have none, and where
- * the buckets are right (shows == 0) nothing may be reported of them either: else it is
- * this program that is wrong. */
+ * The program must find the known defects of the buckets, and none of the counter. For
+ * scripts in which the buckets are correct (shows == 0), it must report no defect either;
+ * otherwise the program itself is wrong. */
 #include <assert.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -649,7 +648,9 @@ int main(int argc, char **argv)
         run(&counter[i], &scripts[i], COUNTER);
     }
     if (tap) printf("1..%zu\n", 2 * SCRIPTS);
-    print_table(lead, "Canal lock's buckets: interleavings, and in how many of them",
+    print_table(lead,
+                "Canal lock's buckets: interleavings of each script, and how many of "
+                "them show each defect",
                 buckets);
     print_table(lead, "One counter, compared and then raised: the same scripts",
                 counter);
