@@ -12,7 +12,7 @@ all: ## build the library, the command and the server in build/plain
 	@tools/deps --check build
 	@tools/build plain
 
-try: ## build, and show step by step how two processes share a lock
+try: ## install the build dependencies, build, and show step by step how two processes take turns with a lock
 	@tools/deps build
 	@tools/build --progress plain
 	@build/plain/examples/try

@@ -96,7 +96,7 @@ static const char *start_server(struct trial *r, uint32_t i)
     for (int tries = 0; wrong == NULL && subject_info(s, "keeper", "term") <= 0;
          tries++) {
         if (interrupted()) return "interrupted";
-        if (tries == 10000) wrong = "Sluice: the server has no transactions";
+        if (tries == 10000) wrong = "Sluice: the server does not support transactions";
         usleep(1000);
     }
     return wrong;

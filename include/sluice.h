@@ -92,7 +92,7 @@ extern "C" {
     X(ERECORDS,   -15, "NORECORDS", "the record table is full: the threads of this segment use too many keys") \
     X(ETHREAD,    -16, "THREAD",    "the handle belongs to another thread; only the thread that acquired units can release them") \
     X(EFORKED,    -17, "FORKED",    "the handle was created before fork(); the child must create its own") \
-    X(EBUSY,      -18, "BUSY",      "a suspended process (SIGSTOP) is changing the key table or creating the segment; try again, or resume or kill that process") \
+    X(EBUSY,      -18, "BUSY",      "a process was suspended (SIGSTOP) while it was changing the key table or creating the segment; try again, or resume or kill that process") \
     X(ENOCAS,     -19, "NOCAS",     "this processor has no 16-byte compare-and-swap")          \
     X(EIO,        -20, "IO",        "the operating system reported an error in errno") \
     X(ENOENT,     -21, "NOENT",     "the segment or the key does not exist") \
@@ -445,8 +445,8 @@ struct sluice_request {
     uint32_t buckets; /* Default 1 and 1: a mutex. */
     uint32_t units;   /* Default 1. The request acquires all of them or none. */
     int32_t priority; /* Requests of higher priority are granted first. Default 0. */
-    uint32_t steal; /* 1: while the request waits, ask as many holders of lower priority
-                     * to release as necessary. */
+    uint32_t steal; /* 1: while the request waits, ask as many lower-priority holders as
+                     * necessary to release. */
     double
         steal_early;  /* When to stop waiting for these holders, and take the lock while
                          * they still hold it. 0: never. Between 0 and 1: when this

@@ -220,7 +220,7 @@ static inline void sl_canal_counter_release(const struct sl_canal_counter *c,
 /* Release the units of a record that belongs to a dead slot or to the caller's own
  * slot. Any number of reapers may do this at once, and each may be killed or stopped at
  * any point. If the slot's generation is no longer `generation`, the slot has been
- * freed, and the record may have a new owner; in that case the function returns early.
+ * freed, and the record may have a new owner; then the function returns early.
  * Returns the number of units that this call released. */
 uint32_t sl_canal_counter_reap(const struct sl_canal_segment *seg, uint32_t record,
                                const struct sl_canal_shm_slot *slot,

@@ -189,7 +189,7 @@ const struct cli_exit cli_exits[] = {
     {CLI_EXIT_NO_INPUT, "run canal", "the segment or the key does not exist", NULL},
     {CLI_EXIT_NO_INPUT, "store", "the directory contains no store", NULL},
     {CLI_EXIT_NO_INPUT, "do", "the password file does not exist or is empty", NULL},
-    {CLI_EXIT_UNAVAILABLE, "run canal", "a table of the segment is full, or a suspended process (SIGSTOP) is changing the segment", NULL},
+    {CLI_EXIT_UNAVAILABLE, "run canal", "a table of the segment is full, or a process was suspended (SIGSTOP) while it was changing the segment", NULL},
     {CLI_EXIT_UNAVAILABLE, "canal", "the segment exists and is smaller than requested (only canal make)", NULL},
     {CLI_EXIT_UNAVAILABLE, "serve", "the program sluice-server is not installed", NULL},
     {CLI_EXIT_UNAVAILABLE, "store", "the program sluice-offline is not installed", NULL},

@@ -220,8 +220,8 @@ static bool is_majority(const struct sl_election *e, uint32_t n)
 
 /* --- Reasons to claim ----------------------------------------------------------------- */
 
-/* Returns since when the keeper has sent no heartbeat that we would have seen, or
- * SL_NEVER. */
+/* Returns the start of the time in which we would have seen a heartbeat of the keeper but
+ * saw none, or SL_NEVER. */
 static sl_ms heartbeat_missing_since(const struct sl_election *e)
 {
     if (!e->storage_answers) return SL_NEVER;
@@ -237,8 +237,8 @@ static bool should_claim_term(const struct sl_election *e, sl_ms now)
     return now >= silence_end_ms(e) && is_majority(e, count_doubts(e, now, false));
 }
 
-/* Returns when to read the term. Either the keeper has been silent long enough, or
- * we must find out whether the storage answers. If the storage does not answer, the
+/* Returns the time at which to read the term. By then the keeper has been silent long
+ * enough, or we must find out whether the storage answers. If the storage does not answer, the
  * keeper's silence means nothing. */
 static sl_ms silence_due(const struct sl_election *e)
 {

@@ -462,8 +462,8 @@ static struct sl_journal_file *file_new(int directory, enum sl_journal_use use)
     return f;
 }
 
-/* Clear the file after this offset, and keep the space if the file system can do that. A frame that
- * was written in part must not follow the next frames. */
+/* Clear the file after this offset, and keep the space if the file system can do that. Otherwise
+ * the rest of a partly written frame could follow the frames that are written next. */
 static int clear_after(struct journal_part *p, uint64_t bytes)
 {
     if (p->allocated == bytes || fallocate(p->fd, FALLOC_FL_ZERO_RANGE, (off_t)bytes,

@@ -67,8 +67,8 @@ static void read_text(const char *path, char *out, size_t size)
     out[n > 0 ? n : 0] = '\0';
 }
 
-/* Describe the clock: the time namespace, and by how much it moves CLOCK_BOOTTIME. A later namespace
- * can have the number of an earlier one, so the offset belongs to its id. */
+/* Describe the clock: the time namespace, and by how much it moves CLOCK_BOOTTIME. The kernel
+ * can reuse the number of a namespace, so the text that identifies the clock also has the offset. */
 static void read_clock(struct sl_life *out)
 {
     char text[200], id[24];

@@ -126,7 +126,8 @@ bool sl_journal_take(struct sl_journal *j, struct sl_bytes *records,
  * SL_NEVER. */
 sl_ms sl_journal_sync_due(const struct sl_journal *j);
 
-/* A sync of all frames that are written begins, and ends. There is at most one at a time. Committing
+/* Begin a sync of all frames written so far; end it, with its result. There is at most one at a
+ * time. Committing
  * a copy (file.h) is a sync, too. If the sync has failed, the journal fails. sl_journal_durable() returns the last position that is durable. */
 void sl_journal_sync_begin(struct sl_journal *j);
 void sl_journal_sync_end(struct sl_journal *j, bool ok);

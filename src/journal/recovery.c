@@ -172,8 +172,8 @@ static void clear(struct table *t, size_t hole)
 
 /* --- The replay ------------------------------------------------------------------------- */
 
-/* Records are replayed in batches, so that the table and the records it leads to can be loaded
- * from memory ahead of their use. */
+/* Records are replayed in batches, so that the slots of the table, and the records that they refer
+ * to, can be prefetched into the cache. */
 #define BATCH 32u
 
 struct step {

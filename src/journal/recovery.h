@@ -8,8 +8,8 @@
  *       no I/O error noted, and the clock is not below the last time in the file. Every item is
  *       held to its exact expiry, and the server grants at once - or, if the previous server was
  *       still waiting (J8), when that wait ends.
- *   J8  Another life: long leases are held, and their remaining time counts from the start, to
- *       their bounds. Short leases are ignored (journal.h). New grants wait lease-volatile (the
+ *   J8  Another life: long leases are held until their bounds (J3 in journal.h); their remaining
+ *       time counts from the start of this server. Short leases are ignored (journal.h). New grants wait lease-volatile (the
  *       largest value in the file), or the rest of the previous server's wait if that is longer:
  *       from the boot, if the file was written in an earlier boot of this machine; from the start
  *       of the process otherwise. After a clean stop nothing is ignored, and new grants wait only

@@ -290,8 +290,8 @@ static void on_renew(struct sl_node *n, struct sl_now now, sl_node_id from,
     vote(n, now, from, m, &v, verdict);
 }
 
-/* Whether the lease is an earlier attempt of an owner that gives up this attempt.
- * The owner has given up its earlier attempts as well. */
+/* Whether the recorded lease is an earlier attempt of the owner that gives up the attempt
+ * in `m`. Giving up an attempt also gives up the owner's earlier attempts. */
 static bool is_earlier_attempt(const struct sl_node_key *k, const struct sl_message *m)
 {
     const struct sl_node_lease *l = &k->lease;

@@ -3,8 +3,8 @@
 
 #include "majority/acceptor.h"
 
-/* Whether a message was sent recently, and after our silence. The message contains
- * the last reading of our clock that its sender had when it sent the message. */
+/* Whether a message was sent recently, and after our silence ended. The message contains
+ * our own clock, as its sender last saw it. */
 static bool is_fresh(const struct sl_node *n, struct sl_now now, sl_node_id from,
                      const struct sl_message *m)
 {

@@ -208,7 +208,9 @@ bool sl_node_link(struct sl_node *n, struct sl_now now, sl_node_id id, bool up,
 {
     *why = "";
     now = sl_node_median_time(n, now);
-    if (id == n->id) return refuse(why, "this is the id of the node itself");
+    if (id == n->id)
+        return refuse(why, "the connecting node has the same id as this node; each "
+                           "node needs its own id");
     if (up && n->kept.birth == 0) return refuse(why, "this node is not ready yet");
     if (up && is_another(n, id, birth))
         return refuse(why,

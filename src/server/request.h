@@ -182,11 +182,11 @@ static inline void sl_request_init(struct request *r, struct call *call,
 void sl_request_submit(struct request *r);
 
 /* Reserve memory, so that sl_request_keep() cannot fail. Returns false if there is not enough
- * memory; in that case the request has been answered with an error. */
+ * memory; the request has then been answered with an error. */
 bool sl_request_reserve(struct request *r);
 
 /* Move the request to the heap, to answer it later. Returns the kept request. Answer only this one:
- * the original is no longer valid. Returns NULL if out of memory; in that case the request has been
+ * the original is no longer valid. Returns NULL if out of memory; the request has then been
  * answered with an error. A request that is already kept is returned unchanged. */
 struct request *sl_request_keep(struct request *r);
 

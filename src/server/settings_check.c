@@ -118,8 +118,8 @@ static int check_majority_keys(const struct sl_settings *s,
 static int check_etcd(const struct sl_settings *s, const struct sl_settings_place *p)
 {
     if (s->node == 0)
-        return sl_settings_wrong(
-            p, "engine etcd requires node; a single server uses engine lmdb");
+        return sl_settings_wrong(p, "engine etcd requires the setting \"node\"; a "
+                                    "single server uses engine lmdb");
     if (*s->etcd == '\0')
         return sl_settings_wrong(
             p, "engine etcd requires the addresses of the etcd members; set "

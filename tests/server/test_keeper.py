@@ -1550,8 +1550,8 @@ def nodes_that_differ_reject_each_other(t):
 @test
 def settings_that_do_not_fit_say_what_to_do(t):
     node = ("--node", "1", "--peers", "1=127.0.0.1:5627", "--node-port", "auto", "--secret", "s" * 20, "--data", t.path("data"))
-    for options, words in ((("--engine", "etcd"), "engine etcd requires node"),
-                           (("--etcd", "http://127.0.0.1:1"), "engine etcd requires node"),
+    for options, words in ((("--engine", "etcd"), "engine etcd requires the setting \"node\""),
+                           (("--etcd", "http://127.0.0.1:1"), "engine etcd requires the setting \"node\""),
                            (node + ("--engine", "etcd"), "set \"etcd\" to http://"),
                            (node + ("--engine", "lmdb"), "a cluster requires etcd"),
                            (node + ("--majority-keys", "m*"), "majority-keys"),

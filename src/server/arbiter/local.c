@@ -681,8 +681,8 @@ static void publish_victim(struct server *s, const struct sl_effect *e)
     if (stolen) {
         s->stats.overlaps++;
         s->stats.steals++;
-        notify_gone(s, e->past.fence,
-                    true); /* The next keeper restores the thief's grant. */
+        /* At once, so that the next keeper restores the thief's grant and not the victim's. */
+        notify_gone(s, e->past.fence, true);
     } else s->stats.withdrawals++;
     sl_event_publish(
         s, &(struct sl_event){.type = stolen ? SL_EVENT_STOLEN : SL_EVENT_WITHDRAWN,

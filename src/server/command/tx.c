@@ -330,7 +330,8 @@ bool sl_tx_parse_explain(struct call *call, struct request *r)
 {
     const struct sl_bytes *key = call->n > 3 ? &call->at[3] : NULL;
     if (!sl_word_is(call->at[1], "TX")) {
-        sl_say_usage(call, "EXPLAIN takes a key, or TX, a table and optionally a key");
+        sl_say_usage(
+            call, "EXPLAIN takes a key; EXPLAIN TX takes a table and optionally a key");
         return false;
     }
     r->verb = SL_VERB_TX_EXPLAIN;

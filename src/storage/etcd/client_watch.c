@@ -76,8 +76,8 @@ static void probe_over(struct sl_etcd_slot *s)
 /* --- The lines of a watch ------------------------------------------------------ */
 
 /* Return whether this line ends the watch. Keys and values are base64, so they cannot
- * contain these texts. An expired token looks like a missing permission; in that case
- * set *again. */
+ * contain these texts. An expired token looks like a missing permission; set *again if
+ * the line says so. */
 static bool is_end(struct sl_etcd_client *c, const char *line, size_t n, bool *again)
 {
     struct sl_etcd_slot *s = &c->watch.slot;

@@ -8,7 +8,8 @@
 
 #define PAGE_ROWS 32 /* Rows of the first page; halved if the answer is too long. */
 #define PAGE_ROWS_MAX 4096
-/* Approximate limit, because parsing a page blocks the event loop for a few ms. */
+/* Approximate limit of the bytes of a page. There is a limit because parsing a page of this
+ * size already blocks the event loop for a few ms. */
 #define PAGE_BYTES 262144
 #define RESTARTS_MAX 5 /* Restarts of a scan whose revision was compacted. */
 
