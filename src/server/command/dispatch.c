@@ -400,10 +400,9 @@ void sl_say_status(struct call *call, int status)
                    "resource, and ACQUIRE again");
             break;
         case SLUICE_EASKED:
-            sl_say(
-                call, code,
-                "a higher-priority client has requested or taken this lock with STEAL; "
-                "RELEASE it before its lease expires");
+            sl_say(call, code,
+                   "a higher-priority client waits for this lock with STEAL, or was "
+                   "granted it early; RELEASE it before its lease expires");
             break;
         case SLUICE_ENOLEASE:
             sl_say(call, code,
