@@ -4,34 +4,12 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Return the length of the UTF-8 character at s, or 0 if it is invalid. */
-static size_t utf8_length(const unsigned char *s)
-{
-    uint32_t c, least;
-    size_t n;
-    if (s[0] < 0x80) return 1;
-    if ((s[0] & 0xe0) == 0xc0) n = 2, c = s[0] & 0x1fu, least = 0x80;
-    else if ((s[0] & 0xf0) == 0xe0) n = 3, c = s[0] & 0x0fu, least = 0x800;
-    else if ((s[0] & 0xf8) == 0xf0) n = 4, c = s[0] & 0x07u, least = 0x10000;
-    else return 0;
-    for (size_t i = 1; i < n; i++) {
-        if ((s[i] & 0xc0) != 0x80) return 0;
-        c = c << 6 | (s[i] & 0x3fu);
-    }
-    bool surrogate = c >= 0xd800 && c <= 0xdfff;
-    return c >= least && c <= 0x10ffff && !surrogate ? n : 0;
-}
+#include "base/utf8.h"
 
-/* Return whether a character is safe to print as it is. Control characters (ASCII and
- * U+0080 to U+009F) and characters that change the writing direction are not safe. */
-static bool harmless(const unsigned char *s, size_t n)
+/* A NUL follows the text, so the length of a character is known without its end. */
+static size_t length_at(const unsigned char *s)
 {
-    if (n == 0) return false;
-    if (n == 1) return s[0] >= 0x20 && s[0] != 0x7f && s[0] != '\\';
-    if (n == 2) return !(s[0] == 0xc2 && s[1] < 0xa0);
-    if (n == 3 && s[0] == 0xe2 && s[1] == 0x80) return s[2] < 0x8b || s[2] > 0xae;
-    if (n == 3 && s[0] == 0xe2 && s[1] == 0x81) return s[2] < 0xa6 || s[2] > 0xa9;
-    return true;
+    return sl_utf8_length(s, 4);
 }
 
 const char *cli_safe_text(const char *name, char *out, size_t size)
@@ -40,8 +18,8 @@ const char *cli_safe_text(const char *name, char *out, size_t size)
     size_t at = 0;
     while (*s != '\0') {
         char piece[8];
-        size_t n = utf8_length(s), len = n;
-        if (harmless(s, n)) memcpy(piece, s, n);
+        size_t n = length_at(s), len = n;
+        if (sl_utf8_is_safe(s, n)) memcpy(piece, s, n);
         else {
             n = 1;
             len = (size_t)snprintf(piece, sizeof piece, "\\x%02x", s[0]);
@@ -62,8 +40,8 @@ const char *cli_safe_text(const char *name, char *out, size_t size)
  * that it has consumed. */
 static size_t put_safe(FILE *out, const unsigned char *s)
 {
-    size_t n = utf8_length(s);
-    if (harmless(s, n)) return fwrite(s, 1, n, out), n;
+    size_t n = length_at(s);
+    if (sl_utf8_is_safe(s, n)) return fwrite(s, 1, n, out), n;
     fprintf(out, "\\x%02x", s[0]);
     return 1;
 }
@@ -108,7 +86,7 @@ void cli_json_bytes(FILE *out, const char *text, size_t count)
     const unsigned char *s = (const unsigned char *)text, *end = s + count;
     fputc('"', out);
     while (s < end) {
-        size_t n = utf8_length(s);
+        size_t n = length_at(s);
         if (n == 0) fputs("\\ufffd", out), n = 1;
         else if (n > 1) fwrite(s, 1, n, out);
         else if (*s == '"' || *s == '\\') fprintf(out, "\\%c", *s);
@@ -125,7 +103,7 @@ void cli_json_member(FILE *out, const char *name, const char *text)
     fprintf(out, "\"%s\":", name);
     cli_json_string(out, text);
     for (const unsigned char *s = (const unsigned char *)text; *s != '\0' && exact;) {
-        size_t n = utf8_length(s);
+        size_t n = length_at(s);
         exact = n > 0;
         s += n;
     }
