@@ -123,6 +123,17 @@ static const struct {
      "DIRECTORY must not contain a store. The command reads the dump from standard "
      "input.\n"
      "  sluice store load /var/lib/restored <saved\n"},
+    {CLI_JOURNAL_SHOW, NULL,
+     "You can run this command while a server uses the journal.\n"
+     "  sluice journal show /var/lib/sluice\n"},
+    {CLI_JOURNAL_CHECK, NULL,
+     "You can run this command while a server uses the journal.\n"
+     "  sluice journal check /var/lib/sluice\n"},
+    {CLI_JOURNAL_FORGET, NULL,
+     "The server must be stopped. A client that still holds one of the leases is not "
+     "protected\n"
+     "any more: another client can be granted the same lock.\n"
+     "  sluice journal forget /var/lib/sluice backup\n"},
     {CLI_DO, "Exit status: 0 if the reply is neither nil nor an error, or",
      "Options precede COMMAND. \"sluice do COMMAND LIST\" lists the commands of the "
      "server.\n"
@@ -175,7 +186,7 @@ void cli_help_all(void)
            "usage: sluice COMMAND [options] ...\n\n",
            SLUICE_VERSION);
     for (size_t i = 0; i < CLI_COMMANDS; i++)
-        printf("  %-12s %s\n", cli_commands[i].name, cli_commands[i].summary);
+        printf("  %-14s %s\n", cli_commands[i].name, cli_commands[i].summary);
     fputs("\nHold a lock for ten seconds:       sluice run backup -- sleep 10\n"
           "Meanwhile, in another terminal:    sluice run -n backup -- echo mine\n"
           "\nMore: sluice help COMMAND, man sluice\n",

@@ -9,10 +9,10 @@
 #include "cli/find.h"
 #include "cli/help.h"
 #include "cli/message.h"
+#include "cli/offline.h"
 #include "cli/parse.h"
 #include "cli/run.h"
 #include "cli/serve.h"
-#include "cli/store.h"
 #include "cli/streams.h"
 #include "cli/text.h"
 #include "sluice.h"
@@ -52,7 +52,10 @@ static int dispatch(const struct cli_command *c, int argc, char **argv)
         case CLI_SERVE: return cli_serve(c, argc, argv);
         case CLI_STORE_CHECK:
         case CLI_STORE_DUMP:
-        case CLI_STORE_LOAD: return cli_store(c, argc, argv);
+        case CLI_STORE_LOAD:
+        case CLI_JOURNAL_SHOW:
+        case CLI_JOURNAL_CHECK:
+        case CLI_JOURNAL_FORGET: return cli_offline(c, argc, argv);
         case CLI_DO: return cli_do(c, argc, argv);
         case CLI_HELP:
         case CLI_VERSION: return plain_command(c, argc, argv);

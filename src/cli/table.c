@@ -89,6 +89,14 @@ static const struct cli_option rm_options[] = {
         ".Xr sluice-run 1\nthen stops its command."},
     HELP_OPTION, END_OPTION};
 
+static const struct cli_option journal_show_options[] = {
+    JSON_OPTION, HELP_OPTION, END_OPTION};
+
+static const struct cli_option journal_forget_options[] = {
+    {CLI_OPT_YES, "", "yes", NULL, CLI_ARG_NONE, "do not ask for confirmation",
+        "Do not ask for confirmation.\nWithout this option, the command needs a terminal."},
+    HELP_OPTION, END_OPTION};
+
 /* How completion treats the value of a setting, by kind. */
 enum {
     CLI_ARG_OF_NUMBER = CLI_ARG_TEXT, CLI_ARG_OF_TIME = CLI_ARG_TEXT, CLI_ARG_OF_SIZE = CLI_ARG_TEXT, CLI_ARG_OF_MEMORY = CLI_ARG_TEXT,
@@ -171,6 +179,12 @@ const struct cli_command cli_commands[CLI_COMMANDS] = {
         "print the transaction store of a server as text", plain_options, {CLI_ARG_FILE, CLI_ARG_NONE}},
     [CLI_STORE_LOAD] = {CLI_STORE_LOAD, "store load", "DIRECTORY",
         "create a transaction store from the output of store dump", plain_options, {CLI_ARG_FILE, CLI_ARG_NONE}},
+    [CLI_JOURNAL_SHOW] = {CLI_JOURNAL_SHOW, "journal show", "[--json] DIRECTORY",
+        "show the leases and limits in the journal of a server", journal_show_options, {CLI_ARG_FILE, CLI_ARG_NONE}},
+    [CLI_JOURNAL_CHECK] = {CLI_JOURNAL_CHECK, "journal check", "DIRECTORY",
+        "check the journal of a server", plain_options, {CLI_ARG_FILE, CLI_ARG_NONE}},
+    [CLI_JOURNAL_FORGET] = {CLI_JOURNAL_FORGET, "journal forget", "[--yes] DIRECTORY [KEY]",
+        "end all leases in the journal of a stopped server, or those of KEY", journal_forget_options, {CLI_ARG_FILE, CLI_ARG_TEXT, CLI_ARG_NONE}},
     [CLI_DO] = {CLI_DO, "do", "[options] COMMAND [ARG...]", "send one command to a server and print the reply", do_options,
         {CLI_ARG_SERVER, CLI_ARG_NONE}},
     [CLI_HELP] = {CLI_HELP, "help", "[COMMAND]", "show the help of a command", plain_options,
@@ -182,31 +196,37 @@ const struct cli_exit cli_exits[] = {
     {CLI_EXIT_TAKEN, "run", "the lock was not granted; -E sets a different status", NULL},
     {CLI_EXIT_TAKEN, "canal", "the segment is in use (only canal rm)", NULL},
     {CLI_EXIT_TAKEN, "do", "the reply is nil (another client holds the lock, or the command has no value to return), or AWAIT or CHECK returned 0", "ASKED"},
+    {CLI_EXIT_TAKEN, "journal", "the key has no lease, or you did not confirm (only journal forget)", NULL},
     {CLI_EXIT_USAGE, "run canal store", "the command line is invalid", NULL},
+    {CLI_EXIT_USAGE, "journal", "the command line is invalid, or journal forget needs --yes because there is no terminal", NULL},
     {CLI_EXIT_USAGE, "do", "the command line is invalid, or the server replied with an error that is not listed here", NULL},
     {CLI_EXIT_DATA, "run canal", "the segment is damaged, was created by another version of Sluice, or is not a segment", NULL},
     {CLI_EXIT_DATA, "store", "the store is damaged, was created by another version of Sluice, or is not a store; or the input of store load is not a complete dump", NULL},
+    {CLI_EXIT_DATA, "journal", "the journal is damaged, was written by another version of Sluice, or is not a journal; or it belongs to a node of a majority cluster (only journal forget)", NULL},
     {CLI_EXIT_NO_INPUT, "run canal", "the segment or the key does not exist", NULL},
     {CLI_EXIT_NO_INPUT, "store", "the directory contains no store", NULL},
+    {CLI_EXIT_NO_INPUT, "journal", "the directory does not exist or contains no journal", NULL},
     {CLI_EXIT_NO_INPUT, "do", "the password file does not exist or is empty", NULL},
     {CLI_EXIT_UNAVAILABLE, "run canal", "a table of the segment is full, or a process was suspended (SIGSTOP) while it was changing the segment", NULL},
     {CLI_EXIT_UNAVAILABLE, "canal", "the segment exists and is smaller than requested (only canal make)", NULL},
     {CLI_EXIT_UNAVAILABLE, "serve", "the program sluice-server is not installed", NULL},
-    {CLI_EXIT_UNAVAILABLE, "store", "the program sluice-offline is not installed", NULL},
+    {CLI_EXIT_UNAVAILABLE, "store journal", "the program sluice-offline is not installed", NULL},
+    {CLI_EXIT_UNAVAILABLE, "journal", "a server uses the directory (only journal forget)", NULL},
     {CLI_EXIT_UNAVAILABLE, "do", "the server cannot be reached, the connection was lost, or the server cannot serve the command now",
         "NOTREADY NOKEEPER NOQUORUM RECOVERING STALE CLOSED SHUTDOWN DRAINED NOFENCES IO NOSPACE LIMIT NOKEYS WAITERS TRANSACTIONS NOMEM"},
-    {CLI_EXIT_SYSTEM, "run canal store do", "the operating system reported an error, such as a lack of memory or disk space, or the output cannot be written", NULL},
+    {CLI_EXIT_SYSTEM, "run canal store journal do", "the operating system reported an error, such as a lack of memory or disk space, or the output cannot be written", NULL},
     {CLI_EXIT_EXISTS, "store", "the directory already contains a store (only store load)", NULL},
     {CLI_EXIT_EXISTS, "store", "the temporary file cannot be created (only store dump)", NULL},
     {CLI_EXIT_NO_PERMISSION, "run canal", "no permission to open the segment", NULL},
     {CLI_EXIT_NO_PERMISSION, "store", "no permission to read the store or to create a store", NULL},
+    {CLI_EXIT_NO_PERMISSION, "journal", "no permission to read the journal or to replace it", NULL},
     {CLI_EXIT_NO_PERMISSION, "do", "the server requires a password or rejected it, or the password file cannot be read",
         "NOAUTH WRONGPASS NOPERM"},
     {CLI_EXIT_LOST, "run", "the lock was lost while the command ran, and sluice run stopped the command", NULL},
     {CLI_EXIT_LOST, "do", "the client does not hold (or no longer holds) the lock under this fence", "LOST"},
     {CLI_EXIT_CANNOT_EXECUTE, "run", "the command was found but cannot be executed", NULL},
     {CLI_EXIT_CANNOT_EXECUTE, "serve", "sluice-server was found but cannot be executed", NULL},
-    {CLI_EXIT_CANNOT_EXECUTE, "store", "sluice-offline was found but cannot be executed", NULL},
+    {CLI_EXIT_CANNOT_EXECUTE, "store journal", "sluice-offline was found but cannot be executed", NULL},
     {CLI_EXIT_NOT_FOUND, "run", "the command was not found", NULL},
     {CLI_EXIT_SIGNALLED, "run", "plus n: signal n ended the command", NULL},
     {0, NULL, NULL, NULL}};

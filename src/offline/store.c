@@ -103,9 +103,9 @@ static int read_and_check(const char *directory, FILE *to)
     return EX_OSERR;
 }
 
-int offline_store_check(const char *directory)
+int offline_store_check(const struct offline_arguments *a)
 {
-    return in_child(read_and_check, directory, stdout);
+    return in_child(read_and_check, a->directory, stdout);
 }
 
 static int read_and_dump(const char *directory, FILE *to)
@@ -160,14 +160,14 @@ static bool copy(FILE *from, FILE *to)
  * may become full. A dump must therefore not wait for a pipe or a terminal. So this
  * command writes the dump to a temporary file first, and copies it to standard output
  * when it is complete. */
-int offline_store_dump(const char *directory)
+int offline_store_dump(const struct offline_arguments *a)
 {
     struct stat out;
     if (fstat(STDOUT_FILENO, &out) == 0 && S_ISREG(out.st_mode))
-        return in_child(read_and_dump, directory, stdout);
+        return in_child(read_and_dump, a->directory, stdout);
     FILE *kept = open_unnamed();
     if (kept == NULL) return EX_CANTCREAT;
-    int status = in_child(read_and_dump, directory, kept);
+    int status = in_child(read_and_dump, a->directory, kept);
     if (!copy(kept, stdout)) {
         offline_say("cannot write to standard output: %s", strerror(errno));
         status = EX_OSERR;
@@ -186,8 +186,9 @@ static bool has_store(const char *directory)
     return true;
 }
 
-int offline_store_load(const char *directory)
+int offline_store_load(const struct offline_arguments *a)
 {
+    const char *directory = a->directory;
     struct sl_store s;
     char why[400];
     if (has_store(directory)) return EX_CANTCREAT;

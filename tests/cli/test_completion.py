@@ -245,7 +245,7 @@ def both(f):
 def commands_of_help(t):
     """The commands that `sluice help` lists: "canal ls"."""
     lines = t.sluice("help").out.splitlines()
-    return [line[2:14].strip() for line in lines if line.startswith("  ")]
+    return [line[2:16].strip() for line in lines if line.startswith("  ")]
 
 
 def options_of_help(t, command):
@@ -602,9 +602,10 @@ def zsh_shows_what_commands_do(t):
     sh.line_after("sluice ", "\x04")
     sh.line_after("sluice canal ", "\x04")
     sh.line_after("sluice store ", "\x04")
+    sh.line_after("sluice journal ", "\x04")
     for line in t.sluice("help").out.splitlines():
         if line.startswith("  "):
-            text = line[15:].encode()
+            text = line[17:].encode()
             t.until(lambda: text in sh.screen, "%r is shown" % text)
 
 

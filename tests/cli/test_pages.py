@@ -13,7 +13,7 @@ from tap import check, check_that, main, test, test_of
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PAGES = ("sluice.1", "sluice-run.1", "sluice-canal.1", "sluice-serve.1", "sluice-store.1",
-         "sluice-do.1")
+         "sluice-journal.1", "sluice-do.1")
 CFLAGS = ("-std=gnu11", "-D_GNU_SOURCE", "-O1")
 
 
@@ -50,7 +50,7 @@ def text_of(path):
 
 def commands_of(t, program=None):
     lines = t.run(program or tap.program, "help").out.splitlines()
-    found = [line[2:14].strip() for line in lines if line.startswith("  ")]
+    found = [line[2:16].strip() for line in lines if line.startswith("  ")]
     check_that("run" in found and "canal ls" in found, "help lists commands")
     return found
 
@@ -76,7 +76,7 @@ def of_man(pages):
         command = {"sluice.1": "help", "sluice-run.1": "run",
                    "sluice-serve.1": "serve", "sluice-do.1": "do"}.get(page)
         for line in text.splitlines():
-            if line.startswith((".Ss canal ", ".Ss store ")):
+            if line.startswith((".Ss canal ", ".Ss store ", ".Ss journal ")):
                 command = line[4:]
             elif line.startswith(".It Fl ") and re.search(r" Fl Fl ", line):
                 line, _, argument = line.partition(" Ar ")
@@ -169,7 +169,7 @@ def man_pages_name_every_command_and_what_it_does(t):
     page = re.sub(r"\s+", " ", text_of(built("sluice.1")))
     for line in t.sluice("help").out.splitlines():
         if line.startswith("  "):
-            name, summary = line[2:14].strip(), line[15:]
+            name, summary = line[2:16].strip(), line[17:]
             item = ".It Cm %s %s." % (name, summary[0].upper() + summary[1:])
             check_that(item in page, "sluice(1) has " + item)
     for command in commands_of(t):
@@ -183,7 +183,8 @@ def man_pages_name_every_command_and_what_it_does(t):
 def man_pages_have_every_exit_status_of_help(t):
     every = exits_of_page("sluice.1")
     for command, page in (("run", "sluice-run.1"), ("do", "sluice-do.1"),
-                          ("store check", "sluice-store.1")):
+                          ("store check", "sluice-store.1"),
+                          ("journal show", "sluice-journal.1")):
         statuses = re.findall(r"^ +(\d+)(?:\+n)?  \S", t.sluice("help", *command.split()).out, re.M)
         check_that(len(statuses) > 5, "help of %s has exit statuses" % command)
         # Help repeats a status that has several reasons; the man page has one item for it.
@@ -232,6 +233,16 @@ def examples(page):
     return lines
 
 
+def make_journal(t):
+    """A journal with a lease of the key "backup"."""
+    build = os.path.dirname(os.path.dirname(os.path.dirname(tap.program)))
+    text = "life - 0\ngrant %s 7 7200000 long 1 1 - - - -\nsync\n" % b"backup".hex()
+    t.write("old/lock", "")
+    with open(t.write("journal", text)) as f:
+        p = t.run(os.path.join(build, "tests/storage/make_journal"), t.path("old"), "server", stdin=f)
+    check((p.status, p.err), (0, ""), "a journal")
+
+
 def examples_work(t, page):
     """All programs in them are replaced by one that does nothing."""
     os.mkdir(t.path("bin"))
@@ -249,6 +260,7 @@ def examples_work(t, page):
         os.mkdir(t.path(directory))
     with open(t.write("empty", "sluice store 1\nterm 0\nrevision 0\nend 0\n")) as f:
         check(t.sluice("store", "load", t.path("old"), stdin=f).status, 0, "a store")
+    make_journal(t)
     t.write("sluice.conf", "port = 0\nsocket = here\n")
     t.write("password", "long enough\n", 0o600)
     t.write("secret", "known to the nodes alone\n", 0o600)

@@ -84,7 +84,7 @@ same "sluice-server: the server, its service, man pages, completions, and no mor
         printf "./usr/bin/%s\n" sluice-offline sluice-server
         echo ./usr/share/bash-completion/completions/sluice-server
         echo ./usr/share/zsh/vendor-completions/_sluice-server
-        pages man1 sluice-serve.1 sluice-store.1
+        pages man1 sluice-journal.1 sluice-serve.1 sluice-store.1
         pages man8 sluice-offline.8 sluice-server.8
         texts sluice-server
     } | sort)"

@@ -24,7 +24,7 @@ same "a man page for each function" \
     "$(tools/api_names)"
 says "which show the one page" 'sluice_canal_acquire' \
     sh -c "cd '$prefix/share/man' && mandoc -T ascii man3/sluice_key_free.3"
-for page in sluice sluice-run sluice-canal sluice-serve sluice-store sluice-do; do
+for page in sluice sluice-run sluice-canal sluice-serve sluice-store sluice-journal sluice-do; do
     passes "the man page $page(1)" test -f "$prefix/share/man/man1/$page.1"
 done
 says "the server's page by its own name" '^SLUICE-SERVE' \
@@ -56,6 +56,7 @@ share/bash-completion/completions/sluice
 share/bash-completion/completions/sluice-server
 share/man/man1/sluice-canal.1
 share/man/man1/sluice-do.1
+share/man/man1/sluice-journal.1
 share/man/man1/sluice-run.1
 share/man/man1/sluice-serve.1
 share/man/man1/sluice-store.1

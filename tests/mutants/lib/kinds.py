@@ -3,7 +3,8 @@
     unit PROGRAM TEST         a test of tests/unit/test_PROGRAM fails, or an assert does in it
     sim SEEDS [FAULTS [EVENTS]]  the simulator fails in one of so many seeds
     spec NAME                 tests/spec/NAME.spec does not hold for the lock table
-    live SUITE/NAME PATTERN   a test of tests/SUITE/test_NAME.py fails: SUITE is cli or server
+    live SUITE/NAME PATTERN   a test of tests/SUITE/test_NAME.py fails: SUITE is cli, server or
+                              storage (for sluice-offline)
     kill PROGRAM ARGUMENT...  tests/kill/PROGRAM counts a wrong or inexact end
     damage ARGUMENT...        tests/damage/segment reports a failure
     tx ANOMALY                tests/tx/kills.py finds this anomaly
@@ -135,7 +136,8 @@ class Spec(Test):
 
 class Live(Test):
     waits = "mostly"
-    programs = {"cli": "src/cli/sluice", "server": "src/server/sluice-server"}
+    programs = {"cli": "src/cli/sluice", "server": "src/server/sluice-server",
+                "storage": "src/offline/sluice-offline"}
     slow = ("server/keeper",)  # A whole cluster for each test.
 
     def __init__(self, suite, pattern):
