@@ -5,17 +5,19 @@ also be sluice-offline.
 The journals are written by make_journal, which uses the code of the server, and in the last tests by
 the server itself."""
 import fcntl
+import itertools
 import json
 import os
 import pty
 import shutil
+import socket
 import struct
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "../cli"))
 import tap  # noqa: E402
-from tap import Skip, check, check_that, main, test  # noqa: E402
+from tap import check, check_that, main, test  # noqa: E402
 
 HEADER_BYTES = 4096
 SERVER_MARK = "This is the data directory of a Sluice server.\n"
@@ -533,8 +535,6 @@ def a_server_forgets_what_was_forgotten(t):
     s, do = serve(t, path)
     for key in ("kept", "gone"):
         check(t.sluice(*do, "ACQUIRE", key, "LEASE", "600000").status, 0)
-    if not os.path.exists(path + "/journal"):
-        raise Skip("this server has no journal")
     check(sorted(k for k, _ in keys_of(show(t, path))), ["gone", "kept"])
     check(show(t, path)["in_use"], True)
     check(journal(t, "forget", "--yes", path, "gone").status, 69)
@@ -549,6 +549,57 @@ def a_server_forgets_what_was_forgotten(t):
     check(journal(t, "forget", "--yes", path).out, "ended 2 leases\n")
     s, do = serve(t, path)
     check(t.sluice(*do, "ACQUIRE", "kept", "LEASE", "600000").status, 0, "it is free")
+
+
+@test
+def a_server_starts_after_its_damaged_journal_was_forgotten(t):
+    path = t.path("data")
+    s, do = serve(t, path)
+    fence = int(t.sluice(*do, "ACQUIRE", "k", "LEASE", "600000").out.split()[0])
+    check(t.sluice(*do, "ACQUIRE", "l", "LEASE", "600000").status, 0)
+    s.kill()
+    check(s.status, -9)
+    damage(path, 1)
+    s = t.run(os.path.join(build(), "src/server/sluice-server"), "--port", "0", "--socket",
+              t.path("socket"), "--data", path)
+    check_that(s.status == 1 and "journal" in s.err and "damaged" in s.err, s.err)
+    check(journal(t, "check", path).status, 65)
+    check(journal(t, "forget", "--yes", path).status, 0)
+    check_that(show(t, path)["fence_limit"] > fence, "fences continue")
+    s, do = serve(t, path)
+    p = t.sluice(*do, "ACQUIRE", "k", "LEASE", "600000")
+    check_that(p.status == 69 and "RECOVERING" in p.err, "it waits: " + p.err)
+    s.kill()
+    check(s.status, -9)
+    check(journal(t, "forget", "--yes", path).out, "ended 0 leases\n")
+    s, do = serve(t, path)
+    p = t.sluice(*do, "ACQUIRE", "k", "LEASE", "600000")
+    check(p.status, 0, "the wait has ended: " + p.err)
+    check_that(int(p.out.split()[0]) > fence, "the fence is higher")
+
+
+def words_of(*words):
+    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(w), w) for w in words)
+
+
+@test
+def the_journal_of_a_busy_server_is_intact(t):
+    """Frames are written while the command reads, and the file is replaced."""
+    path = t.path("data")
+    _, _ = serve(t, path)
+    if os.fork() == 0:  # Ends with the test.
+        c = socket.socket(socket.AF_UNIX)
+        c.connect(t.path("socket"))
+        for i in itertools.count():
+            c.sendall(b"".join(words_of(b"ACQUIRE", b"k%d" % (20 * i + j), b"LEASE", b"100")
+                               for j in range(20)))
+            c.recv(65536)
+    inode = os.stat(path + "/journal").st_ino
+    t.until(lambda: os.stat(path + "/journal").st_size > 2000000 or
+            os.stat(path + "/journal").st_ino != inode, "the journal grows")
+    for _ in range(20):
+        check(counts(t, path)["life"], "same")
+        show(t, path)
 
 
 main(__doc__)
