@@ -192,16 +192,15 @@ static void replay(struct offline_journal *j)
 static int read_once(struct offline_journal *j)
 {
     forget_file(j);
-    int error = sl_journal_map(j->directory, &j->file);
-    if (error != 0) return error;
     sl_journal_life(j->directory, &j->present);
-    replay(j);
-    return 0;
+    int error = sl_journal_map(j->directory, &j->file);
+    if (error == 0) replay(j);
+    return error;
 }
 
 /* Read the file. A running server may write two frames while we read the place of the first one.
  * That looks like damage, but not at the same place the next time. The server may also replace the
- * file. */
+ * file; then its inode changes. */
 static int read_often(struct offline_journal *j)
 {
     uint64_t seed = 0;
