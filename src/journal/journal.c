@@ -36,10 +36,13 @@ struct sl_journal {
     enum journal_state state;
     bool forgot; /* A mark was lost for lack of memory: any key may have one. */
 
-    struct sl_buffer records;
-    size_t taken;    /* Records before this offset have been taken. */
-    size_t frame_at; /* Where the last frame begins, */
-    uint64_t frames; /* and how many there are that have not been taken. */
+    struct sl_buffer records; /* Those that have not been taken. */
+    size_t frame_at;          /* Where the last frame in it begins, */
+    uint64_t frames;          /* and how many there are. */
+    /* The records of the last take, until the next one: their write may fail. */
+    struct sl_buffer taken;
+    size_t rest_at; /* Records after this offset have not been taken yet, */
+    uint64_t rest;  /* and form so many frames. */
 
     uint64_t position; /* Of the last frame taken. */
     uint64_t durable;
@@ -165,6 +168,7 @@ void sl_journal_free(struct sl_journal *j)
 {
     if (j == NULL) return;
     sl_buffer_free(&j->records);
+    sl_buffer_free(&j->taken);
     free(j->marks.at);
     free(j->before.at);
     free(j);
@@ -172,11 +176,10 @@ void sl_journal_free(struct sl_journal *j)
 
 /* --- The buffer ----------------------------------------------------------------------- */
 
-static void empty_buffer(struct sl_journal *j)
+static void empty_buffer(struct sl_buffer *b)
 {
-    if (j->records.size > BUFFER_BYTES_KEPT) sl_buffer_free(&j->records);
-    j->records.n = j->taken = j->frame_at = 0;
-    j->frames = 0;
+    if (b->size > BUFFER_BYTES_KEPT) sl_buffer_free(b);
+    b->n = 0;
 }
 
 /* A record was appended at this offset. It begins a new frame if it does not fit into the
@@ -201,7 +204,6 @@ static void run_out(struct sl_journal *j)
  * SL_JOURNAL_FAILED. */
 static uint64_t append(struct sl_journal *j, const struct sl_item *item, bool is_end)
 {
-    if (j->taken == j->records.n) empty_buffer(j);
     size_t at = j->records.n;
     int status = is_end ? sl_record_end(&j->records, item->kind, item->key, item->fence)
                         : sl_record_put(&j->records, item);
@@ -210,26 +212,41 @@ static uint64_t append(struct sl_journal *j, const struct sl_item *item, bool is
         return SL_JOURNAL_FAILED;
     }
     count_record(j, at);
-    return j->position + j->frames;
+    return j->position + j->rest + j->frames;
+}
+
+/* Returns where the first frame of the rest ends. */
+static size_t end_of_frame(const struct sl_journal *j)
+{
+    struct sl_bytes all = {j->taken.at, j->taken.n};
+    struct sl_item item;
+    size_t end = j->rest_at;
+    if (j->rest == 1) return j->taken.n;
+    /* Divide the records as count_record() did. */
+    for (size_t next = end; next - j->rest_at <= SL_RECORDS_BYTES_MAX;) {
+        end = next;
+        sl_record_next(all, &next, &item);
+    }
+    return end;
 }
 
 bool sl_journal_take(struct sl_journal *j, struct sl_bytes *records, uint64_t *position)
 {
-    if (j->frames == 0) return false;
-    size_t end = j->records.n;
-    if (j->frames > 1) {
-        /* Divide the records as count_record() did. */
-        struct sl_item item;
-        for (size_t next = end = j->taken; next - j->taken <= SL_RECORDS_BYTES_MAX;) {
-            end = next;
-            sl_record_next((struct sl_bytes){j->records.at, j->records.n}, &next,
-                           &item);
-        }
+    if (j->rest == 0) {
+        if (j->frames == 0) return false;
+        struct sl_buffer empty = j->taken;
+        empty_buffer(&empty);
+        j->taken = j->records;
+        j->rest = j->frames;
+        j->rest_at = 0;
+        j->records = empty;
+        j->frames = j->frame_at = 0;
     }
-    *records = (struct sl_bytes){j->records.at + j->taken, end - j->taken};
+    size_t end = end_of_frame(j);
+    *records = (struct sl_bytes){j->taken.at + j->rest_at, end - j->rest_at};
     *position = ++j->position;
-    j->taken = end;
-    j->frames--;
+    j->rest_at = end;
+    j->rest--;
     return true;
 }
 
@@ -372,7 +389,7 @@ void sl_journal_sync_begin(struct sl_journal *j)
     swap_marks(j);
     j->synced_due_ms = j->end_due_ms;
     /* Records that have not been taken are not in this sync, and may be ends. */
-    if (j->frames == 0) j->end_due_ms = SL_NEVER;
+    if (j->frames + j->rest == 0) j->end_due_ms = SL_NEVER;
 }
 
 void sl_journal_sync_end(struct sl_journal *j, bool ok)
@@ -397,10 +414,11 @@ uint64_t sl_journal_position(const struct sl_journal *j)
 
 /* --- Failure ---------------------------------------------------------------------------- */
 
-/* Mark the keys of all ends in the buffer: their file shows leases that have ended. */
-static void mark_lost_ends(struct sl_journal *j)
+/* Drop records, and mark the keys of all ends among them: the file may still show leases that have
+ * ended. */
+static void lose_records(struct sl_journal *j, struct sl_buffer *b)
 {
-    struct sl_bytes records = {j->records.at, j->records.n};
+    struct sl_bytes records = {b->at, b->n};
     struct sl_item item;
     int type;
     for (size_t at = 0; (type = sl_record_next(records, &at, &item)) > 0;)
@@ -409,14 +427,16 @@ static void mark_lost_ends(struct sl_journal *j)
                                 .ended = SL_JOURNAL_FAILED};
             if (!add_mark(&j->marks, mark)) j->forgot = true;
         }
+    empty_buffer(b);
 }
 
 void sl_journal_fail(struct sl_journal *j)
 {
     if (j->state == MENDS) keep_marks(j);
     j->state = FAILED;
-    mark_lost_ends(j);
-    empty_buffer(j);
+    lose_records(j, &j->taken);
+    lose_records(j, &j->records);
+    j->frames = j->frame_at = j->rest = j->rest_at = 0;
     j->awaited = 0;
     j->end_due_ms = j->synced_due_ms = SL_NEVER;
 }
@@ -462,10 +482,11 @@ static void check_marks(const struct marks *m)
 
 void sl_journal_check(const struct sl_journal *j)
 {
-    assert(j->taken <= j->records.n && j->records.n <= j->records.size);
-    assert((j->frames == 0) == (j->taken == j->records.n));
-    assert(j->frames == 0 || (j->taken <= j->frame_at && j->frame_at < j->records.n));
-    assert(j->durable <= j->position && j->awaited <= j->position + j->frames);
+    assert((j->frames == 0) == (j->records.n == 0));
+    assert(j->frames == 0 || j->frame_at < j->records.n);
+    assert((j->rest == 0) == (j->rest_at == j->taken.n));
+    assert(j->durable <= j->position);
+    assert(j->awaited <= j->position + j->rest + j->frames);
     assert(!j->is_syncing || j->sync_position <= j->position);
     assert(j->is_syncing || j->state == MENDS || j->before.count == 0);
     assert(j->state != WORKS || !j->forgot || j->is_syncing);

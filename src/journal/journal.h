@@ -118,7 +118,7 @@ sl_ms sl_journal_copied_volatile_ms(const struct sl_journal *j, sl_ms now_ms);
 
 /* Take the records that are not written yet, at most those of one frame; call it until it returns
  * false, because there are none. *position is the position of the frame that the caller writes.
- * *records is borrowed until the next call of a function that changes the journal. */
+ * *records is borrowed until the next call of this function or of sl_journal_fail(). */
 bool sl_journal_take(struct sl_journal *j, struct sl_bytes *records,
                      uint64_t *position);
 
@@ -134,8 +134,8 @@ void sl_journal_sync_end(struct sl_journal *j, bool ok);
 uint64_t sl_journal_durable(const struct sl_journal *j);
 uint64_t sl_journal_position(const struct sl_journal *j); /* The last frame taken. */
 
-/* The file cannot be written any more. Drops the records that are not written, including those
- * taken last: after a failed write, call it before anything else is appended.
+/* The file cannot be written any more. Drops the records that are not written; those taken last may
+ * be among them. So after a failed write, call it before the next sl_journal_take().
  *
  * The caller must undo every change that was not acknowledged, also those of the iteration whose
  * write failed (even if they need not wait for a position), and no reply that shows them may leave.

@@ -547,6 +547,22 @@ UNIT_TEST(while_the_journal_is_failed_a_released_key_is_not_granted)
     assert_int_equal(need("c"), 0);
 }
 
+/* A client may disconnect between the failed write and the failure of the journal. */
+UNIT_TEST(records_appended_after_a_failed_write_do_not_hide_its_ends)
+{
+    struct grant a, b;
+    acquire(&a, "a", SECOND);
+    acquire(&b, "b", SECOND);
+    write_all();
+    release(&a);
+    write_all(); /* This write failed. */
+    release(&b);
+    sl_journal_fail(journal);
+    assert_int_equal(need("a"), SL_JOURNAL_FAILED);
+    assert_int_equal(need("b"), SL_JOURNAL_FAILED);
+    assert_int_equal(write_all(), 0);
+}
+
 UNIT_TEST(a_new_file_mends_a_failed_journal)
 {
     struct grant a, b, c;
