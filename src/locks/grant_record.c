@@ -1,23 +1,12 @@
 #include "locks/grant_record.h"
 
 #include <assert.h>
+#include <endian.h>
 #include <string.h>
 
 #include "locks/client.h"
 
 enum { SHARED = 1, BROKEN = 2, OVERLAPPING = 4, STOLEN = 8, ALL_FLAGS = 15 };
-
-static char *put_u16(char *at, uint32_t n)
-{
-    at[0] = (char)(n & 0xff);
-    at[1] = (char)(n >> 8 & 0xff);
-    return at + 2;
-}
-
-static char *put_u32(char *at, uint32_t n)
-{
-    return put_u16(put_u16(at, n), n >> 16);
-}
 
 static char *put_text(char *at, struct sl_bytes text)
 {
@@ -45,19 +34,19 @@ char *sl_grant_write(char *out, const struct sl_grant_view *v)
     char *at = out;
     assert(v->name.n <= UINT8_MAX && v->address.n <= UINT8_MAX);
     assert(v->value.n <= UINT16_MAX && v->note.n <= UINT16_MAX);
-    *at++ = (char)((v->shared ? SHARED : 0) | (v->broken ? BROKEN : 0) |
-                   (v->overlapping ? OVERLAPPING : 0) | (v->stolen ? STOLEN : 0));
-    *at++ = (char)v->name.n;
-    *at++ = (char)v->address.n;
-    *at++ = 0;
-    at = put_u32(at, v->user);
-    at = put_u32(at, v->units);
-    at = put_u32(at, v->per);
-    at = put_u32(at, v->buckets);
-    at = put_u32(at, (uint32_t)v->priority);
-    at = put_u16(at, (uint32_t)v->value.n);
-    at = put_u16(at, (uint32_t)v->note.n);
-    assert(at == out + SL_GRANT_RECORD_BYTES);
+    uint32_t flags = (v->shared ? SHARED : 0u) | (v->broken ? BROKEN : 0u) |
+                     (v->overlapping ? OVERLAPPING : 0u) | (v->stolen ? STOLEN : 0u);
+    const uint32_t head[] = {
+        htole32(flags | (uint32_t)v->name.n << 8 | (uint32_t)v->address.n << 16),
+        htole32(v->user),
+        htole32(v->units),
+        htole32(v->per),
+        htole32(v->buckets),
+        htole32((uint32_t)v->priority),
+        htole32((uint32_t)v->value.n | (uint32_t)v->note.n << 16)};
+    _Static_assert(sizeof head == SL_GRANT_RECORD_BYTES, "as drawn in the header");
+    memcpy(at, head, sizeof head);
+    at += sizeof head;
     at = put_text(at, v->name);
     at = put_text(at, v->address);
     at = put_text(at, v->value);

@@ -204,13 +204,14 @@ void sl_recorder_flush(struct server *s)
 {
     struct sl_recorder *r = s->recorder;
     if (r == NULL || r->file == NULL) return;
+    uint64_t before = sl_journal_position(r->journal);
     int error = write_records(s);
     if (error != 0) {
         /* Their output may show changes that are not recorded. */
         sl_conn_cut_dirty(s);
         fail(s, error);
     } else if (sl_journal_failed(r->journal) && r->error == 0) fail(s, ENOMEM);
-    else if (r->error == 0) {
+    else if (r->error == 0 && sl_journal_position(r->journal) != before) {
         /* Find out now that there is no space left, not when a reply depends on it. */
         error = sl_journal_file_reserve(r->file, ROOM_BYTES);
         if (error != 0) fail(s, error);

@@ -131,7 +131,8 @@ static void work_on_ready(struct server *s)
 static void on_prepare(uv_prepare_t *handle)
 {
     struct server *s = handle->data;
-    sl_stats_turn(&s->stats);
+    sl_stats_turn(&s->stats, s->turn_ns,
+                  s->turn_ns == 0 ? 0 : read_clock_ns(CLOCK_BOOTTIME));
     s->effects_left = EFFECTS_A_TURN;
     s->flushes_left = FLUSHES_A_TURN;
     s->commands_left = COMMANDS_A_TURN;

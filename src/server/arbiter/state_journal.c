@@ -221,8 +221,7 @@ uint64_t sl_state_pending(const struct server *s, struct sl_bytes key)
 
 bool sl_state_has_failed(const struct server *s)
 {
-    return s->state->journal != NULL &&
-           sl_journal_failed(sl_recorder_journal(s->recorder));
+    return s->state->is_lost;
 }
 
 /* --- Start -------------------------------------------------------------------------------- */

@@ -55,7 +55,7 @@ struct sl_stats {
     uint64_t turns, turn_us_total, turn_us_max;
     /* The longest loop iteration of the current ten seconds, and of the ten before. */
     uint64_t turn_us_recent[2];
-    uint64_t cpu_ns;        /* CPU time of the thread when the loop iteration began. */
+    uint64_t cpu_ns;        /* CPU time of the thread when it was last read. */
     sl_ms turns_counted_ms; /* When the current ten seconds began. */
     sl_ms started_ms;
 };
@@ -65,7 +65,8 @@ void sl_histogram_add(struct sl_histogram *h, sl_ms ms);
 /* Return the upper bound of the bucket that contains this quantile (0 to 1) of the durations. */
 uint64_t sl_histogram_at(const struct sl_histogram *h, double share);
 
-/* Record that a loop iteration begins and the previous loop iteration has ended. */
-void sl_stats_turn(struct sl_stats *s);
+/* Record a loop iteration that lasted from begin_ns (0: it did nothing) to end_ns. If it seems long,
+ * count only the CPU time since the last reading: the process may have been suspended. */
+void sl_stats_turn(struct sl_stats *s, uint64_t begin_ns, uint64_t end_ns);
 
 #endif /* SL_SERVER_OBSERVE_STATS_H */
