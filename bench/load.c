@@ -42,6 +42,7 @@ struct load {
     char script[48];
     uint32_t connections, depth;
     bool fresh;
+    int64_t lease_ms;
     int epoll;
     uint32_t active;
     int64_t until_ns;
@@ -174,7 +175,7 @@ static const char *send_acquires(struct load *l, struct lane *lane)
         lane->base += l->random % 9000000;
     } else if (l->depth == 1) lane->base += lane->next++ % LOAD_DEPTH_MAX;
     for (uint32_t i = 0; i < l->depth; i++)
-        at = put_acquire(at, l->kind, key_of(lane, i), 30000);
+        at = put_acquire(at, l->kind, key_of(lane, i), l->lease_ms);
     lane->releasing = false;
     lane->replies = l->depth;
     lane->began_ns = now_ns();
@@ -288,7 +289,8 @@ const char *load_open(struct load **out, const struct subject *s, uint32_t conne
     struct load *l = calloc(1, sizeof *l);
     *out = l;
     if (l == NULL) return "no memory";
-    *l = (struct load){.kind = s->kind, .depth = depth, .fresh = fresh};
+    *l = (struct load){
+        .kind = s->kind, .depth = depth, .fresh = fresh, .lease_ms = 30000};
     memcpy(l->script, s->script, sizeof l->script);
     l->random = 0x9e3779b97f4a7c15ull;
     l->epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -301,6 +303,11 @@ const char *load_open(struct load **out, const struct subject *s, uint32_t conne
     load_close(l);
     *out = NULL;
     return wrong;
+}
+
+void load_lease(struct load *l, int64_t lease_ms)
+{
+    l->lease_ms = lease_ms;
 }
 
 void load_close(struct load *l)

@@ -30,6 +30,9 @@ const char *load_open(struct load **out, const struct subject *s, uint32_t conne
                       uint32_t depth, bool fresh);
 void load_close(struct load *l); /* NULL is allowed. */
 
+/* Request leases of this length; the default is 30 s. */
+void load_lease(struct load *l, int64_t lease_ms);
+
 /* Run for this time, and complete the pairs in progress. Returns NULL, or an error message;
  * a lock that was not granted or not released is an error too. */
 const char *load_run(struct load *l, int64_t run_ns, struct load_result *out);

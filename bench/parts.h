@@ -19,6 +19,7 @@ struct bench {
 
 /* Each returns NULL, or what went wrong. */
 const char *part_pairs(struct bench *b);   /* parts_pairs.c */
+const char *part_journal(struct bench *b); /* parts_journal.c */
 const char *part_memory(struct bench *b);  /* parts_held.c */
 const char *part_keys(struct bench *b);    /* parts_held.c */
 const char *part_turns(struct bench *b);   /* parts_waiting.c */

@@ -19,7 +19,7 @@ static const struct part {
     const char *(*measure)(struct bench *b);
 } parts[] = {
     {"pairs", part_pairs}, {"memory", part_memory},   {"keys", part_keys},
-    {"turns", part_turns}, {"waiters", part_waiters},
+    {"turns", part_turns}, {"waiters", part_waiters}, {"journal", part_journal},
 };
 #define PARTS (sizeof parts / sizeof parts[0])
 
@@ -35,8 +35,9 @@ static const char usage[] =
     "  --quick        run for a few seconds, to test the benchmark; the numbers mean\n"
     "                 little\n"
     "  --rounds N     the number of rounds, 1 to 31; default: 7\n"
-    "  --only PART    measure only this part: pairs, memory, keys, turns or waiters;\n"
-    "                 may be repeated (make bench: also canal, the embedded lock)\n"
+    "  --only PART    measure only this part: pairs, memory, keys, turns, waiters\n"
+    "                 or journal; may be repeated (make bench: also canal, the "
+    "embedded lock)\n"
     "  --server FILE  the server to measure; default: the one in this build directory\n"
     "  --redis FILE   the Redis to compare with; default: redis-server in PATH\n"
     "  --help         print this help\n"
@@ -70,7 +71,13 @@ static const char method[] =
     "thousands of idle connections on loopback, the kernel drops probes and then closes "
     "connections. Waiters. As many connections as the limit of open files allows wait for one "
     "key. Each connection releases the lock after its grant and joins the queue again. The "
-    "benchmark does the same with the lock table alone, without sockets, and 100000 waiters.";
+    "benchmark does the same with the lock table alone, without sockets, and 100000 waiters. "
+    "Journal. The same pairs on six servers: Sluice without a data directory; Sluice with a "
+    "journal, which writes each lock to a file before it replies; the same with leases of "
+    "300 s, which are on disk before it replies; and Redis without persistence, with an "
+    "append-only file that it syncs every second, and with one that it syncs before it "
+    "replies. Then a server with a million leases rewrites its journal under load; the "
+    "longest turn is that of the last ten seconds.";
 /* clang-format on */
 
 /* What the command line says beyond struct bench. */

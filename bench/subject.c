@@ -181,7 +181,14 @@ int free_port(void)
     return good ? ntohs(a.sin_port) : -1;
 }
 
-/* The command line of a kind, ended by NULL. */
+static bool has_option(const char *const *options, const char *name)
+{
+    for (; options != NULL && *options != NULL; options++)
+        if (strcmp(*options, name) == 0) return true;
+    return false;
+}
+
+/* The command line of a kind, ended by NULL. A Sluice keeps its journal in its directory. */
 static void arguments_of(const struct subject *s, const char *program, const char *port,
                          const char *const *options, const char **out)
 {
@@ -193,6 +200,10 @@ static void arguments_of(const struct subject *s, const char *program, const cha
     int n = 0;
     out[n++] = program;
     while (fixed != NULL && *fixed != NULL) out[n++] = *fixed++;
+    if (s->kind == OURS && !has_option(options, "--data")) {
+        out[n++] = "--data";
+        out[n++] = s->directory;
+    }
     if (s->kind == REDIS) {
         out[n++] = "--port";
         out[n++] = port;
