@@ -123,14 +123,14 @@ static const char *rewrite(struct bench *b, struct table *t, struct subject *s)
     const struct load_fill fill = {.from = 0, .to = leases, .lease_ms = 60000};
     const char *wrong = load_fill(s, &fill);
     if (wrong == NULL) wrong = load_open(&l, s, 50, 32, false);
-    int64_t began = subject_info(s, "persistence", "journal_rewrites");
+    int64_t began = subject_info(s, "persistence", "journal_copies");
     for (int i = 0; i < 100 && wrong == NULL; i++) {
         wrong = load_run(l, 100000000, &r);
-        if (subject_info(s, "persistence", "journal_rewrites") > began) break;
+        if (subject_info(s, "persistence", "journal_copies") > began) break;
     }
     load_close(l);
     if (wrong != NULL) return wrong;
-    int64_t count = subject_info(s, "persistence", "journal_rewrites") - began;
+    int64_t count = subject_info(s, "persistence", "journal_copies") - began;
     cell_add(&t->cells[0][0], (double)count);
     cell_add(&t->cells[1][0],
              (double)subject_info(s, "latency", "loop_cpu_us_max_10s"));
