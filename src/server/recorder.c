@@ -12,7 +12,7 @@
 #include "server/observe/log.h"
 
 /* A copy begins when the file is larger than twice the live items and this. */
-#define SLACK_BYTES (1u << 20)
+#define SLACK_BYTES (16u << 20)
 /* A copy is written in frames of about this size. */
 #define COPY_BYTES 65536u
 #define RETRY_MS 1000

@@ -627,7 +627,7 @@ def the_journal_stays_short(t):
     held = c.acquire("held", "LEASE", 3600000)
     c("DRAIN", "d*", "ON")
     for _ in range(60):
-        c.send_raw(b"".join(encode(("ACQUIRE", "k", "LEASE", 30000, "VALUE", "v" * 1000)) + encode(("RELEASE", "k"))
+        c.send_raw(b"".join(encode(("ACQUIRE", "k", "LEASE", 30000, "VALUE", "v" * 4000)) + encode(("RELEASE", "k"))
                             for _ in range(100)))
         for _ in range(200):
             c.reply()

@@ -245,7 +245,6 @@ void sl_conn_has_input(struct conn *c, bool ended)
         s->commands_left = PROMPT_MIN;
     read_some(c);
     if (!c->closing) classify(c);
-    sl_server_settle(s);
 }
 
 void sl_conn_unblock(struct conn *c)

@@ -8,6 +8,9 @@
 #define SLOW_A_TURN 16 /* Maximum connections of the slow set per loop iteration. */
 /* How long one loop iteration takes connections from the prompt set. */
 #define PROMPT_NS 500000u
+/* After this many connections, write the journal and send the replies. One write for several
+ * connections costs less than one for each, and no client waits long for its reply. */
+#define CONNS_A_SETTLE 16u
 
 /* Discard the events that were already fetched for this connection. */
 static void leave_batch(struct sl_input_set *set, const struct conn *c)
@@ -100,6 +103,7 @@ static void on_readable(uv_poll_t *watch, int status, int events)
     (void)events;
     if (set->at == set->n) fetch(set);
     uint64_t begin_ns = 0; /* When the first connection was served. */
+    uint32_t served = 0;   /* Since the last call of sl_server_settle(). */
     while (set->at < set->n &&
            (begin_ns == 0 || s->now_ns - begin_ns < set->share_ns)) {
         struct conn *c = set->batch[set->at].conn;
@@ -107,7 +111,11 @@ static void on_readable(uv_poll_t *watch, int status, int events)
         if (c == NULL) continue;
         sl_conn_has_input(c, ended);
         if (begin_ns == 0) begin_ns = s->now_ns;
+        if (++served < CONNS_A_SETTLE) continue;
+        sl_server_settle(s);
+        served = 0;
     }
+    if (served > 0) sl_server_settle(s);
 }
 
 int sl_input_start(struct server *s)
