@@ -19,6 +19,8 @@ sys.path.insert(0, os.path.join(HERE, "../cli"))
 import tap  # noqa: E402
 from tap import check, check_that, main, test  # noqa: E402
 
+# Relative to the directory in which the suite was started. A test has another one.
+BUILD = os.path.abspath(os.environ.get("BUILD", os.path.join(HERE, "../../build")))
 HEADER_BYTES = 4096
 SERVER_MARK = "This is the data directory of a Sluice server.\n"
 NODE_MARK = "This is the data directory of a Sluice node.\n"
@@ -29,7 +31,7 @@ def build():
     own = os.path.dirname(os.path.dirname(os.path.dirname(tap.program)))
     if os.path.exists(os.path.join(own, "tests/storage/make_journal")):
         return own
-    return os.path.join(os.environ.get("BUILD", os.path.join(HERE, "../../build")), "plain")
+    return os.path.join(BUILD, "plain")
 
 
 def hexed(text):
@@ -522,11 +524,11 @@ def a_full_disk_leaves_the_journal_in_place(t):
 
 
 def serve(t, path):
-    """Start a server in this directory. Returns it and the arguments of `sluice do`."""
+    """Start a server in this directory. Returns it and the words of `sluice do`."""
     s = t.start(os.path.join(build(), "src/server/sluice-server"), "--port", "0", "--socket",
                 t.path("socket"), "--data", path)
     s.until_err("ready: sluice")
-    return s, ("do", "-q", "--server", "unix:" + t.path("socket"))
+    return s, (os.path.join(build(), "src/cli/sluice"), "do", "-q", "--server", "unix:" + t.path("socket"))
 
 
 @test
@@ -534,7 +536,7 @@ def a_server_forgets_what_was_forgotten(t):
     path = t.path("data")
     s, do = serve(t, path)
     for key in ("kept", "gone"):
-        check(t.sluice(*do, "ACQUIRE", key, "LEASE", "600000").status, 0)
+        check(t.run(*do, "ACQUIRE", key, "LEASE", "600000").status, 0)
     check(sorted(k for k, _ in keys_of(show(t, path))), ["gone", "kept"])
     check(show(t, path)["in_use"], True)
     check(journal(t, "forget", "--yes", path, "gone").status, 69)
@@ -542,21 +544,21 @@ def a_server_forgets_what_was_forgotten(t):
     check(s.status, -9)
     check(journal(t, "forget", "--yes", path, "gone").out, "ended 1 lease\n")
     s, do = serve(t, path)
-    check(t.sluice(*do, "ACQUIRE", "kept", "LEASE", "600000").status, 1, "it is still held")
-    check(t.sluice(*do, "ACQUIRE", "gone", "LEASE", "600000").status, 0, "it is free")
+    check(t.run(*do, "ACQUIRE", "kept", "LEASE", "600000").status, 1, "it is still held")
+    check(t.run(*do, "ACQUIRE", "gone", "LEASE", "600000").status, 0, "it is free")
     s.kill()
     check(s.status, -9)
     check(journal(t, "forget", "--yes", path).out, "ended 2 leases\n")
     s, do = serve(t, path)
-    check(t.sluice(*do, "ACQUIRE", "kept", "LEASE", "600000").status, 0, "it is free")
+    check(t.run(*do, "ACQUIRE", "kept", "LEASE", "600000").status, 0, "it is free")
 
 
 @test
 def a_server_starts_after_its_damaged_journal_was_forgotten(t):
     path = t.path("data")
     s, do = serve(t, path)
-    fence = int(t.sluice(*do, "ACQUIRE", "k", "LEASE", "600000").out.split()[0])
-    check(t.sluice(*do, "ACQUIRE", "l", "LEASE", "600000").status, 0)
+    fence = int(t.run(*do, "ACQUIRE", "k", "LEASE", "600000").out.split()[0])
+    check(t.run(*do, "ACQUIRE", "l", "LEASE", "600000").status, 0)
     s.kill()
     check(s.status, -9)
     damage(path, 1)
@@ -567,13 +569,13 @@ def a_server_starts_after_its_damaged_journal_was_forgotten(t):
     check(journal(t, "forget", "--yes", path).status, 0)
     check_that(show(t, path)["fence_limit"] > fence, "fences continue")
     s, do = serve(t, path)
-    p = t.sluice(*do, "ACQUIRE", "k", "LEASE", "600000")
+    p = t.run(*do, "ACQUIRE", "k", "LEASE", "600000")
     check_that(p.status == 69 and "RECOVERING" in p.err, "it waits: " + p.err)
     s.kill()
     check(s.status, -9)
     check(journal(t, "forget", "--yes", path).out, "ended 0 leases\n")
     s, do = serve(t, path)
-    p = t.sluice(*do, "ACQUIRE", "k", "LEASE", "600000")
+    p = t.run(*do, "ACQUIRE", "k", "LEASE", "600000")
     check(p.status, 0, "the wait has ended: " + p.err)
     check_that(int(p.out.split()[0]) > fence, "the fence is higher")
 
