@@ -23,7 +23,7 @@ import long  # noqa: E402
 LONG, SEED = long.take(deadline_s=1200)
 from live import (Closed, Error, Failure, Server, Skip, check, check_error, check_that,  # noqa: E402
                   encode, main, pairs, start, stop, tap, test, test_of)
-from shims import Shims, mount  # noqa: E402
+from shims import Shims, build_program, mount  # noqa: E402
 
 FOREVER = 10 ** 8
 
@@ -755,6 +755,101 @@ def random_kills_never_make_two_holders(t):
                    " (--seed %d)" % (b[2], b[0], a[2], a[1], SEED))
 
 
+# --- A kill after any system call ------------------------------------------------------------------
+
+
+class Script:
+    """Commands of one client, and what they must leave behind: `sure` has the state of each key that
+    the server has acknowledged; the command whose reply was lost may have been carried out or not."""
+
+    def __init__(self, s):
+        self.sure, self.unsure, self.drained = {}, None, None
+        try:
+            self.run(s.client())
+        except (OSError, Closed):
+            pass
+
+    def do(self, c, key, after, *command):
+        self.unsure = (key, after)
+        got = c(*command)
+        self.unsure = None
+        self.sure[key] = dict(after, fence=got[0] if isinstance(got, list) else self.sure.get(key, {}).get("fence"))
+        return got
+
+    def run(self, c):
+        def held(ms, broken=False):
+            return {"held": True, "ms": ms, "broken": broken}
+
+        free = {"held": False, "ms": 0, "broken": False}
+        for key, lease, longer in (("short", 30000, 50000), ("long", 600000, 900000)):
+            got = self.do(c, key, held(lease), "ACQUIRE", key, "LEASE", lease)
+            self.do(c, key, held(longer), "EXTEND", key, got[0], longer)
+            for gone in ("released " + key, "broken " + key):
+                got = self.do(c, gone, held(lease), "ACQUIRE", gone, "LEASE", lease)
+                if gone.startswith("released"):
+                    self.do(c, gone, free, "RELEASE", gone, got[0])
+                else:
+                    self.do(c, gone, held(lease, True), "BREAK", gone, got[0])
+        self.drained = "unsure"
+        c("DRAIN", "d*", "ON")
+        self.drained = "sure"
+        for i in range(3):  # enough for a shorter copy of the journal
+            c.send_raw(b"".join(encode(("ACQUIRE", "big", "LEASE", 30000, "VALUE", "v" * 4000)) +
+                                encode(("RELEASE", "big")) for _ in range(100)))
+            for _ in range(200):
+                c.reply()
+        time.sleep(0.05)
+        got = self.do(c, "last", held(600000), "ACQUIRE", "last", "LEASE", 600000)
+
+    def check(self, s, point):
+        c = s.client()
+        for key, want in self.sure.items():
+            maybe = [want] + ([self.unsure[1]] if self.unsure and self.unsure[0] == key else [])
+            got = c("READ", key)
+            check_that(any((got is not None) == w["held"] for w in maybe), "%s at %d: %r, %r" % (key, point, got, maybe))
+            if got is None:
+                continue
+            check(got[1], want["fence"], "the fence of %s at %d" % (key, point))
+            check_that(got[2] > min(w["ms"] for w in maybe) - 25000, "the lease of %s at %d: %r" % (key, point, got))
+            lost = isinstance(c("EXTEND", key, want["fence"], 1000), Error)
+            check_that(any(lost == w["broken"] for w in maybe), "broken or not: %s at %d" % (key, point))
+        if self.drained != "unsure":
+            check(c("DRAIN"), [b"d*"] if self.drained else [], "drained at %d" % point)
+        c.acquire("new %d" % point, "LEASE", 1000)
+
+
+@test
+def killed_after_any_system_call_the_server_loses_nothing_that_it_acknowledged(t):
+    killat = build_program(t, "killat")
+
+    def once(point):
+        data, count = "data%d" % point, t.path("calls")
+        s = t.server("--data", t.path(data), "--data-volatile", "--engine", "none",
+                     argv=(killat, str(point), count, tap.program))
+        s.signal(signal.SIGUSR1)
+        script = Script(s)
+        if point == 0:
+            s.signal(signal.SIGTERM)
+        s.status
+        s = t.server("--data", t.path(data), "--data-volatile", "--engine", "none")
+        if point == 0:
+            check(script.unsure, None, "the script has ended")
+        script.check(s, point)
+        s.kill()
+        with open(count) as f:
+            return int(f.read())
+
+    total = once(0)
+    check_that(total > 100, "%d system calls" % total)
+    draw = random.Random(SEED)
+    points = list(range(1, total + 1))
+    if not LONG:  # most commands of the script are in its first quarter
+        points = draw.sample(points[:total // 4], 20) + draw.sample(points[total // 4:], 10)
+    for point in points:
+        once(point)
+    print("# killed after %d of %d system calls: --seed %d" % (len(points), total, SEED), file=sys.stderr)
+
+
 # --- A file that is lost or damaged --------------------------------------------------------------
 
 
@@ -1138,6 +1233,23 @@ def a_slow_disk_delays_no_request_without_disk_access(t):
     check(c.reply(), "PONG", "what was sent behind it")
     check(asks.reply()[1], got[0])
     check(s.number("deferred_commands", other), 0)
+
+
+@test
+def no_reply_leaves_before_its_record_is_written(t):
+    shims = Shims(t)
+    s, c, other = start(t, env=shims.env).with_clients(2)
+    fence = c.acquire("k", "LEASE", 30000)
+    shims.write(-1)
+    c.send("ACQUIRE", "new", "LEASE", 30000)
+    check_that(c.quiet(), "no reply to ACQUIRE")
+    shims.write(0)
+    check(c.reply()[1:3], [1, 30000])
+    shims.write(-1)
+    c.send("EXTEND", "k", fence, 31000)
+    check_that(c.quiet(), "no reply to EXTEND")
+    shims.write(0)
+    check(c.reply(), 31000)
 
 
 @test

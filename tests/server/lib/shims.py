@@ -19,6 +19,13 @@ def build(t, name):
     return library
 
 
+def build_program(t, name):
+    program = t.path(name)
+    if not os.path.exists(program):
+        subprocess.run(["cc", "-O1", "-o", program, "%s/%s.c" % (HERE, name)], check=True)
+    return program
+
+
 def mount(t, *args):
     """Mount something, for the processes of this test alone."""
     libc = ctypes.CDLL(None, use_errno=True)
