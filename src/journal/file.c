@@ -244,8 +244,9 @@ int sl_journal_file_write(struct sl_journal_file *f, struct sl_bytes records,
         .position = position, .now_ms = now_ms, .records = records};
     const struct journal_part *first = f->current != NULL ? f->current : f->next;
     assert(first != NULL);
-    assert(write_error(first) != 0 || position == first->chain.position + 1);
-    int error = 0;
+    int error = write_error(first);
+    if (error != 0) return error;
+    assert(position == first->chain.position + 1);
     if (f->current != NULL) error = append(f->current, frame, f->bytes_max);
     if (error == 0 && f->next != NULL) {
         error = append(f->next, frame, f->bytes_max);
@@ -314,7 +315,9 @@ static int sync_directory(int directory)
 int sl_journal_file_sync(struct sl_journal_file *f)
 {
     close_retired(f);
-    int error = part_sync(f->current);
+    int error = sync_error(f->current);
+    if (error != 0) return error;
+    error = part_sync(f->current);
     if (error != 0) sl_journal_file_note_error(f->directory);
     return error;
 }
