@@ -606,9 +606,12 @@ int WRAP(fstatfs64)(int fd, struct statfs *out)
 
 static bool is_zero(const struct iovec *v, int count)
 {
-    for (int k = 0; k < count; k++)
-        for (size_t i = 0; i < v[k].iov_len; i++)
-            if (((const char *)v[k].iov_base)[i] != 0) return false;
+    for (int k = 0; k < count; k++) {
+        const char *bytes = v[k].iov_base;
+        size_t n = v[k].iov_len;
+        if (n > 0 && (bytes[0] != 0 || memcmp(bytes, bytes + 1, n - 1) != 0))
+            return false;
+    }
     return true;
 }
 
@@ -618,7 +621,7 @@ ssize_t WRAP(pwritev64)(int fd, const struct iovec *v, int count, off_t offset)
     struct inode *i = inode_at(fd);
     uint64_t at = (uint64_t)offset, n = 0, done = 0;
     for (int k = 0; k < count; k++) n += v[k].iov_len;
-    bool failing = fails(DISK_WRITE);
+    bool zero = is_zero(v, count), failing = fails(DISK_WRITE);
     int error = errno;
     uint64_t limit = failing              ? (error == EINTR ? 0 : n / 2)
                      : difficult && n > 1 ? 1 + draw(n - 1)
@@ -626,13 +629,14 @@ ssize_t WRAP(pwritev64)(int fd, const struct iovec *v, int count, off_t offset)
     for (int k = 0; k < count && done < limit; k++) {
         uint64_t part = v[k].iov_len < limit - done ? v[k].iov_len : limit - done;
         uint64_t end = at + done + part;
-        change(i, at + done, v[k].iov_base, part, end > i->size ? end : i->size);
+        const char *bytes = zero ? NULL : v[k].iov_base;
+        change(i, at + done, bytes, part, end > i->size ? end : i->size);
         done += part;
     }
     end_of_call();
     if (!failing) return (ssize_t)done;
     /* Zeros are written to allocate space. If that fails, the frames are still good. */
-    if (!dead && error != EINTR && !is_zero(v, count)) i->write_failed = true;
+    if (!dead && error != EINTR && !zero) i->write_failed = true;
     errno = error;
     return -1;
 }

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,6 +132,20 @@ static int copy_grant(struct owner *o, int key)
 
 /* ---- acknowledgements ---- */
 
+struct owner_known *owner_known(struct owner *o, int key)
+{
+    return &o->known[key][o->shown[key]];
+}
+
+static void set_known(struct owner *o, int key, struct owner_known new)
+{
+    uint8_t other = o->shown[key] ^ 1;
+    o->known[key][other] = new;
+    /* Release: the process may be killed here, and another one reads the result. */
+    atomic_signal_fence(memory_order_release);
+    o->shown[key] = other;
+}
+
 static void add_wait(struct owner *o, struct owner_wait w)
 {
     if (o->waits_count == OWNER_WAITS) abort();
@@ -139,35 +154,35 @@ static void add_wait(struct owner *o, struct owner_wait w)
 
 static void acknowledge(struct owner *o, const struct owner_wait *w)
 {
-    struct owner_known *k = &o->known[w->key];
+    struct owner_known k = *owner_known(o, w->key);
+    const struct owner_grant *g = &w->grant;
     owner_say(o, "acknowledged: k%d fence %" PRIu64 " %s until %" PRId64 "%s", w->key,
-              w->grant.fence,
+              g->fence,
               w->is_end         ? "ended"
               : w->is_extension ? "extended"
                                 : "granted",
-              w->grant.expiry_ms, w->grant.is_long ? ", long" : "");
+              g->expiry_ms, g->is_long ? ", long" : "");
     if (w->is_end) {
-        if (k->fence != w->grant.fence) return;
-        k->ended = true;
-        k->end_is_written = !sl_journal_failed(o->j);
-        return;
+        if (k.fence != g->fence) return;
+        k.ended = true;
+        k.end_is_written = !sl_journal_failed(o->j);
+    } else if (w->is_extension) {
+        if (k.fence != g->fence || k.ended) return;
+        k.is_long |= g->is_long;
+        k.may_be_later = false;
+        if (g->expiry_ms > k.expiry_ms) k.expiry_ms = g->expiry_ms;
+    } else {
+        bool is_held = k.fence != 0 && !k.ended && k.expiry_ms != SL_NEVER &&
+                       k.expiry_ms > o->now_ms;
+        if (is_held)
+            wrong(o,
+                  "k%d was granted under fence %" PRIu64 " while %" PRIu64 " is valid",
+                  w->key, g->fence, k.fence);
+        k = (struct owner_known){
+            .fence = g->fence, .expiry_ms = g->expiry_ms, .is_long = g->is_long};
+        if (g->fence > o->fence_given) o->fence_given = g->fence;
     }
-    if (w->is_extension) {
-        if (k->fence != w->grant.fence || k->ended) return;
-        k->is_long |= w->grant.is_long;
-        k->may_be_later = false;
-        if (w->grant.expiry_ms > k->expiry_ms) k->expiry_ms = w->grant.expiry_ms;
-        return;
-    }
-    bool is_held = k->fence != 0 && !k->ended && k->expiry_ms != SL_NEVER &&
-                   k->expiry_ms > o->now_ms;
-    if (is_held)
-        wrong(o, "k%d was granted under fence %" PRIu64 " while %" PRIu64 " is valid",
-              w->key, w->grant.fence, k->fence);
-    *k = (struct owner_known){.fence = w->grant.fence,
-                              .expiry_ms = w->grant.expiry_ms,
-                              .is_long = w->grant.is_long};
-    if (k->fence > o->fence_given) o->fence_given = k->fence;
+    set_known(o, w->key, k);
 }
 
 /* Send the acknowledgements of all changes that are written, and durable if that is necessary. */
@@ -197,7 +212,7 @@ static void fail(struct owner *o)
     for (size_t i = 0; i < o->waits_count; i++) {
         const struct owner_wait *w = &o->waits[i];
         struct owner_grant *g = &o->table[w->key];
-        o->known[w->key].may_be_later = true;
+        owner_known(o, w->key)->may_be_later = true;
         if (w->is_end || w->is_extension || g->fence != w->grant.fence) continue;
         /* The file still shows the grant. */
         if (has_record(g))
@@ -294,6 +309,16 @@ static int start_other_life(struct owner *o)
     return error;
 }
 
+/* The clients still rely on these leases. New grants wait until they have expired. */
+static void forget_short_leases(struct owner *o)
+{
+    for (int key = 0; key < OWNER_KEYS; key++) {
+        struct owner_known *k = owner_known(o, key);
+        if (o->table[key].fence != k->fence && !k->is_long) k->is_forgotten = true;
+        k->may_be_later = true; /* Recovery uses the bound. */
+    }
+}
+
 int owner_start(struct owner *o)
 {
     struct sl_bytes file;
@@ -320,6 +345,7 @@ int owner_start(struct owner *o)
               r->same_life ? "same life" : r->why_other, r->items, r->wait_until_ms);
     /* From the next record on, the file has no mark of a clean stop. */
     o->stopped_cleanly = false;
+    if (!r->same_life) forget_short_leases(o);
     error = r->same_life ? start_same_life(o) : start_other_life(o);
     if (error != 0) return error;
     o->stopped_cleanly = o->has_failed = false;
@@ -332,9 +358,10 @@ int owner_start(struct owner *o)
 void owner_forget_process(struct owner *o)
 {
     for (size_t i = 0; i < o->waits_count; i++)
-        o->known[o->waits[i].key].may_be_later = true;
+        owner_known(o, o->waits[i].key)->may_be_later = true;
     for (int key = 0; key < OWNER_KEYS; key++)
-        if (o->known[key].expiry_ms == SL_NEVER) o->known[key].ended = true;
+        if (owner_known(o, key)->expiry_ms == SL_NEVER)
+            owner_known(o, key)->ended = true;
     sl_journal_file_close(o->f);
     sl_journal_free(o->j);
     o->f = NULL;
@@ -414,7 +441,7 @@ void owner_extend(struct owner *o, int key, sl_ms lease_ms)
 static void end(struct owner *o, int key)
 {
     struct owner_grant *g = &o->table[key];
-    struct owner_known *k = &o->known[key];
+    struct owner_known *k = owner_known(o, key);
     uint64_t position = 0;
     if (has_record(g))
         position = sl_journal_end(o->j, now_of(o), SL_ITEM_GRANT, key_of(key), g->fence,
@@ -556,17 +583,17 @@ static void check_fences(struct owner *o, const struct sl_recovery *r,
               r->fence_limit, o->fence_given);
     for (int key = 0; key < OWNER_KEYS; key++) {
         if (found[key].fence == SL_FENCE_MAX) wrong(o, "k%d has two grants", key);
-        if (found[key].fence != 0 && found[key].fence < o->known[key].fence)
+        if (found[key].fence != 0 && found[key].fence < owner_known(o, key)->fence)
             wrong(o,
                   "k%d: fence %" PRIu64 " is held, but %" PRIu64
                   " was granted after it",
-                  key, found[key].fence, o->known[key].fence);
+                  key, found[key].fence, owner_known(o, key)->fence);
     }
 }
 
 static void check_exact(struct owner *o, int key, const struct owner_grant *found)
 {
-    const struct owner_known *k = &o->known[key];
+    const struct owner_known *k = owner_known(o, key);
     if (k->fence == 0 || k->expiry_ms == SL_NEVER) return;
     if (k->ended) {
         if (k->end_is_written && found->fence == k->fence)
@@ -646,7 +673,7 @@ int owner_check_other_life(struct owner *o)
     o->was_same_life = false;
     check_fences(o, &r, found);
     for (int key = 0; key < OWNER_KEYS; key++) {
-        struct owner_known *k = &o->known[key];
+        struct owner_known *k = owner_known(o, key);
         const struct owner_grant *g = &found[key];
         k->may_be_later = true; /* Recovery uses the bound. */
         if (!relies(o, k)) continue;
@@ -673,7 +700,7 @@ void owner_boot(struct owner *o, sl_ms died_ms)
 {
     o->boot++;
     for (int key = 0; key < OWNER_KEYS; key++) {
-        struct owner_known *k = &o->known[key];
+        struct owner_known *k = owner_known(o, key);
         if (k->expiry_ms != SL_NEVER) k->expiry_ms -= died_ms;
         k->end_is_written = false; /* It may be lost. */
     }

@@ -59,7 +59,9 @@ struct owner {
     struct sl_recovery recovery; /* Of the last start; without its items. */
 
     /* The clients. */
-    struct owner_known known[OWNER_KEYS];
+    struct owner_known known[OWNER_KEYS]
+                            [2]; /* One of the two is valid: owner_known(). */
+    volatile uint8_t shown[OWNER_KEYS];
     sl_fence fence_given;  /* The highest fence that any client has seen. */
     sl_ms waited_until_ms; /* The end of the server's wait, as of the last start. */
     unsigned started_in;   /* The boot of the last start that was successful. */
@@ -74,6 +76,9 @@ struct owner {
 extern bool owner_trace;
 __attribute__((format(printf, 2, 3))) void owner_say(const struct owner *o,
                                                      const char *format, ...);
+
+/* What the clients of a key know. It changes all at once, even if the process is killed. */
+struct owner_known *owner_known(struct owner *o, int key);
 
 /* Begin with an empty directory and no clients. */
 void owner_init(struct owner *o, int directory);
