@@ -85,7 +85,7 @@ static void b_leases(void *unused)
     owner_extend(owner, 1, 45000);
     owner_release(owner, 3);
     turn();
-    owner_acquire(owner, 3, 240000); /* Waits for the end of the lease before it. */
+    owner_acquire(owner, 3, 240000); /* Waits until the release is durable. */
     turn();
     owner_extend(owner, 0, 500000);
     owner_sync(owner);
