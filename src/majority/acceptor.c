@@ -13,6 +13,7 @@ static void vote(struct sl_node *n, struct sl_now now, sl_node_id to,
 {
     if (m->round == 0) return; /* The proposer does not want a vote. */
     v->type = SL_MESSAGE_VOTE;
+    v->key = m->key; /* Not sent: the vote waits for the record of this key. */
     v->round = m->round;
     v->verdict = verdict;
     sl_node_send(n, now, to, v);
@@ -210,7 +211,7 @@ static void on_acquire(struct sl_node *n, struct sl_now now, sl_node_id from,
     enum sl_vote_verdict verdict = judge(n, now, k, m, &overlapping, &turn);
     bool recorded = is_recorded(k, m);
     if (verdict == SL_VERDICT_YES) {
-        if (!recorded && !sl_node_may_vote(n, now, m->fence, m->lease_ms)) {
+        if (!recorded && !sl_node_may_vote(n, now, m->fence)) {
             sl_node_defer(n, from, m);
             return;
         }
@@ -280,10 +281,7 @@ static void on_renew(struct sl_node *n, struct sl_now now, sl_node_id from,
     else if (k->lease.stolen) verdict = SL_VERDICT_RESERVED;
     else if (is_asked(k)) verdict = SL_VERDICT_RESERVED;
     else if (is_old_value(k, m)) verdict = SL_VERDICT_FENCE;
-    else if (!sl_node_may_vote(n, now, 0, m->lease_ms)) {
-        sl_node_defer(n, from, m);
-        return;
-    } else if (!extend(n, now, k, m)) return; /* Treat the message as lost. */
+    else if (!extend(n, now, k, m)) return; /* Treat the message as lost. */
     fill(n, now, k, &v, verdict == SL_VERDICT_YES);
     if (verdict == SL_VERDICT_FENCE && k->lease.stamp > v.ceiling)
         v.ceiling = k->lease.stamp;
@@ -394,6 +392,21 @@ static bool takes_part(struct sl_node *n, struct sl_now now, sl_node_id from,
     return false;
 }
 
+/* Handle a message about a key in which this acceptor takes part. */
+static void handle(struct sl_node *n, struct sl_now now, sl_node_id from,
+                   const struct sl_message *m)
+{
+    switch (m->type) {
+        case SL_MESSAGE_ACQUIRE: on_acquire(n, now, from, m); break;
+        case SL_MESSAGE_RENEW: on_renew(n, now, from, m); break;
+        case SL_MESSAGE_RELEASE: on_release(n, now, from, m); break;
+        case SL_MESSAGE_CANCEL: on_cancel(n, now, m); break;
+        case SL_MESSAGE_TEACH: sl_acceptor_receive_teach(n, now, from, m); break;
+        case SL_MESSAGE_LOOK: on_look(n, now, from, m); break;
+        default: break;
+    }
+}
+
 void sl_acceptor_receive(struct sl_node *n, struct sl_now now, sl_node_id from,
                          const struct sl_message *m)
 {
@@ -404,18 +417,16 @@ void sl_acceptor_receive(struct sl_node *n, struct sl_now now, sl_node_id from,
         vote(n, now, from, m, &v, SL_VERDICT_BIG);
         return;
     }
-    const struct sl_node_key *k = sl_node_key_find(n, m->key);
+    /* Without a record there is no vote. The proposer treats the message as lost. */
+    if (sl_node_cannot_record(n)) return;
+    struct sl_node_key *k = sl_node_key_find(n, m->key);
     if (k != NULL && k->deferred_count > 0 && m->type != SL_MESSAGE_LOOK) {
         sl_node_defer(n, from, m); /* After the earlier ones. */
         return;
     }
-    switch (m->type) {
-        case SL_MESSAGE_ACQUIRE: on_acquire(n, now, from, m); break;
-        case SL_MESSAGE_RENEW: on_renew(n, now, from, m); break;
-        case SL_MESSAGE_RELEASE: on_release(n, now, from, m); break;
-        case SL_MESSAGE_CANCEL: on_cancel(n, now, m); break;
-        case SL_MESSAGE_TEACH: sl_acceptor_receive_teach(n, now, from, m); break;
-        case SL_MESSAGE_LOOK: on_look(n, now, from, m); break;
-        default: break;
-    }
+    /* An answer may leave while the message is handled, so mark the key before and after. */
+    if (k != NULL) sl_node_key_changed(n, k);
+    handle(n, now, from, m);
+    k = sl_node_key_find(n, m->key);
+    if (k != NULL) sl_node_key_changed(n, k);
 }

@@ -50,8 +50,7 @@ void sl_acceptor_end_reservation(struct sl_node *n, struct sl_now now,
 void sl_acceptor_count_length(struct sl_node *n, struct sl_node_lease *l,
                               sl_ms lease_ms);
 
-/* Returns the length of the longest lease that is valid here or is likely to be
- * requested soon. */
+/* Returns the length of the longest lease that is valid here, rounded up. */
 sl_ms sl_acceptor_longest_lease(const struct sl_node *n, struct sl_now now);
 
 /* --- acceptor_teach.c ------------------------------------------------------------- */

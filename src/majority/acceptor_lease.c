@@ -18,26 +18,21 @@ void sl_acceptor_count_length(struct sl_node *n, struct sl_node_lease *l,
 
 /* Stop counting the length of a lease that has ended. No client relies on it any
  * more. */
-static void uncount_length(struct sl_node *n, struct sl_now now,
-                           struct sl_node_lease *l)
+static void uncount_length(struct sl_node *n, struct sl_node_lease *l)
 {
     if (l->length == 0) return;
     n->lengths[l->length - 1]--;
-    n->lengths_ms[l->length - 1] = now.ms;
     l->length = 0;
 }
 
-/* A short lease counts for a while after it has ended, because the client will
- * probably request another one. */
+/* While the acceptor is silent, it does not know the leases that end with the silence. */
 sl_ms sl_acceptor_longest_lease(const struct sl_node *n, struct sl_now now)
 {
-    sl_ms most = 0;
-    for (size_t i = 0; i < SL_LENGTHS; i++) {
-        bool lately = n->lengths_ms[i] != 0 && sl_length_ms(i) <= SL_FOLLOW_MS &&
-                      now.ms - n->lengths_ms[i] < SL_FOLLOW_MS;
-        if (n->lengths[i] > 0 || lately) most = sl_length_ms(i);
-    }
-    return most;
+    size_t i = SL_LENGTHS;
+    sl_ms silent = sl_node_max_ms(n->silent_ms - now.ms, 0);
+    while (i > 0 && n->lengths[i - 1] == 0) i--;
+    sl_ms longest = i == 0 ? 0 : sl_length_ms(i - 1);
+    return sl_node_min_ms(sl_node_max_ms(longest, silent), n->limits.lease_max_ms);
 }
 
 /* --- Start of a lease ------------------------------------------------------------- */
@@ -95,7 +90,7 @@ bool sl_acceptor_record(struct sl_node *n, struct sl_now now, struct sl_node_key
         l->session = taken ? k->taken_session : 0;
     }
     if (m->fence > k->seen_fence) k->seen_fence = m->fence;
-    if (!same) uncount_length(n, now, l);
+    if (!same) uncount_length(n, l);
     sl_acceptor_count_length(n, l, m->lease_ms);
     n->voted_ms = now.ms;
     sl_node_key_schedule(n, k);
@@ -176,7 +171,7 @@ void sl_acceptor_end_lease(struct sl_node *n, struct sl_now now, struct sl_node_
         sl_acceptor_publish(n, now, k, SL_NODE_EVENT_STOLEN);
     if (!given_up && l->fence > k->past_fence) k->past_fence = l->fence;
     n->lease_count--;
-    uncount_length(n, now, l);
+    uncount_length(n, l);
     sl_node_lease_clear(n, l);
     k->idle_ms = now.ms;
     if (sl_acceptor_restore(n, now, k)) return;
@@ -218,7 +213,9 @@ void sl_acceptor_settle(struct sl_node *n, struct sl_now now, struct sl_node_key
         sl_acceptor_end_reservation(n, now, k);
         changed = true;
     }
-    if (changed) sl_node_key_schedule(n, k);
+    if (!changed) return;
+    sl_node_key_changed(n, k);
+    sl_node_key_schedule(n, k);
 }
 
 /* How many keys to process in one iteration of the server's event loop. The others

@@ -3,8 +3,9 @@
 
 #include "majority/acceptor.h"
 
-/* Whether a message was sent recently, and after our silence ended. The message contains
- * our own clock, as its sender last saw it. */
+/* Whether a message was sent recently, after this node started, and after its silence. The
+ * message contains the last epoch and the last reading of our clock that its sender
+ * had when it sent the message. */
 static bool is_fresh(const struct sl_node *n, struct sl_now now, sl_node_id from,
                      const struct sl_message *m)
 {
@@ -67,7 +68,7 @@ void sl_acceptor_take_learned(struct sl_node *n, struct sl_now now,
                            .client = sl_node_text_bytes(l->client)};
     bool late = m.lease_ms <= 0 || m.fence < k->past_fence ||
                 m.fence <= k->released_fence;
-    if (!late && sl_node_may_vote(n, now, m.fence, m.lease_ms) &&
+    if (!late && sl_node_may_vote(n, now, m.fence) &&
         sl_acceptor_record(n, now, k, &m, l->overlapping)) {
         k->lease.copied = l->copied;
         n->taught++;
@@ -92,7 +93,7 @@ static struct sl_node_key *learn(struct sl_node *n, struct sl_now now, sl_node_i
     if (k->lease.live ? m->fence < k->lease.fence
                       : sl_acceptor_is_reserved(k, m->owner, m->priority))
         return NULL;
-    if (!sl_node_may_vote(n, now, m->fence, m->lease_ms)) {
+    if (!sl_node_may_vote(n, now, m->fence)) {
         sl_node_defer(n, from, m);
         return NULL;
     }
@@ -120,7 +121,7 @@ static void learn_extension(struct sl_node *n, struct sl_now now, sl_node_id fro
     if (m->stamp > l->stamp && sl_node_text_set(n, &l->value, m->value))
         l->stamp = m->stamp;
     if (!l->agreed) return; /* The message reports the grant, not an extension. */
-    if (end_ms <= l->end_ms || !sl_node_may_vote(n, now, 0, m->lease_ms)) return;
+    if (end_ms <= l->end_ms) return;
     l->end_ms = end_ms;
     l->lease_ms = m->lease_ms;
     if ((m->flags & SL_FLAG_COPY) == 0) l->copied = false;

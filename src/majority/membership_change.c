@@ -9,6 +9,7 @@
  * message. */
 #include <assert.h>
 
+#include "majority/acceptor.h"
 #include "majority/proposer.h"
 
 #define GIVE_UP_MS \
@@ -61,7 +62,7 @@ void sl_membership_change_tell(struct sl_node *n, struct sl_now now, sl_node_id 
 {
     struct sl_message m = {.list = n->kept.force,
                            .ceiling = n->kept.fence_limit,
-                           .lease_ms = n->kept.lease_longest_ms};
+                           .lease_ms = sl_acceptor_longest_lease(n, now)};
     send_one(n, now, to, SL_MESSAGE_FORCE, &m);
 }
 
@@ -396,7 +397,7 @@ static void on_store(struct sl_node *n, struct sl_now now, sl_node_id from,
     }
     struct sl_message v = {.which = m->list.version,
                            .ceiling = n->next.fence_limit,
-                           .lease_ms = n->next.lease_longest_ms};
+                           .lease_ms = sl_acceptor_longest_lease(n, now)};
     send_one(n, now, from, SL_MESSAGE_STORED, &v);
 }
 

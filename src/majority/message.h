@@ -52,22 +52,24 @@ struct sl_ballot {
 /* MESSAGE(TYPE, fields): `fields` lists the fields on the wire, after those that all
  * messages have, in this order. struct sl_message gives the letter of each field. On
  * the wire, the type is its name. */
-#define SL_MESSAGE_MAP(MESSAGE)                                        \
-    MESSAGE(BEAT, "l") /* Heartbeat; how long the sender is silent. */ \
-    MESSAGE(ACQUIRE, "rkofLpFvni")                                     \
-    MESSAGE(RENEW, "rkfLFvs")                                          \
-    MESSAGE(RELEASE, "rkofF")                                          \
-    MESSAGE(CANCEL, "ko")          /* A stealing request has ended. */ \
-    MESSAGE(TEACH, "kofLpFvniwsl") /* A lease is agreed. */            \
-    MESSAGE(TAUGHT, "")            /* All leases were taught. */       \
-    MESSAGE(LOOK, "rk")                                                \
-    MESSAGE(VOTE, "rVcfolpPFvnis")                                     \
-    MESSAGE(PREPARE, "b") /* Paxos, for the next membership. */        \
-    MESSAGE(PROMISE, "bVBml")                                          \
-    MESSAGE(ACCEPT, "bm")                                              \
-    MESSAGE(ACCEPTED, "bVB")                                           \
-    MESSAGE(STORE, "m") /* The membership is decided. */               \
-    MESSAGE(STORED, "ucL")                                             \
+#define SL_MESSAGE_MAP(MESSAGE)                                          \
+    /* Heartbeat: how long the sender is silent, and the last position \
+     * and the last durable position of its journal. */ \
+    MESSAGE(BEAT, "lcu")                                                 \
+    MESSAGE(ACQUIRE, "rkofLpFvni")                                       \
+    MESSAGE(RENEW, "rkfLFvs")                                            \
+    MESSAGE(RELEASE, "rkofF")                                            \
+    MESSAGE(CANCEL, "ko")          /* A stealing request has ended. */   \
+    MESSAGE(TEACH, "kofLpFvniwsl") /* A lease is agreed. */              \
+    MESSAGE(TAUGHT, "")            /* All leases were taught. */         \
+    MESSAGE(LOOK, "rk")                                                  \
+    MESSAGE(VOTE, "rVcfolpPFvnis")                                       \
+    MESSAGE(PREPARE, "b") /* Paxos, for the next membership. */          \
+    MESSAGE(PROMISE, "bVBml")                                            \
+    MESSAGE(ACCEPT, "bm")                                                \
+    MESSAGE(ACCEPTED, "bVB")                                             \
+    MESSAGE(STORE, "m") /* The membership is decided. */                 \
+    MESSAGE(STORED, "ucL")                                               \
     MESSAGE(FORCE, "mcL") /* It is in force; new fences are above c. */
 
 enum sl_message_type {
@@ -149,14 +151,17 @@ struct sl_message {
     uint64_t stamp; /* s  Of the value: the highest is the newest; 0: the fence. */
 
     enum sl_vote_verdict verdict; /* V  The verdict. */
-    sl_fence ceiling; /* c  The highest fence seen; STORED, FORCE: the limit. */
-    sl_ms left_ms;    /* l  Time left. TEACH: for how long it is agreed. */
-    int32_t wanted;   /* P  The priority of a reservation. */
+    sl_fence
+        ceiling; /* c  The highest fence seen; STORED, FORCE: the limit; BEAT: the last
+                       *    position of the sender's journal. */
+    sl_ms left_ms;  /* l  Time left. TEACH: for how long it is agreed. */
+    int32_t wanted; /* P  The priority of a reservation. */
 
     struct sl_ballot ballot;   /* b  The ballot. */
     struct sl_ballot ballot2;  /* B  The ballot promised, or the ballot of the vote. */
     struct sl_membership list; /* m  The membership. */
-    uint64_t which;            /* u  The version of a membership. */
+    uint64_t which; /* u  The version of a membership. BEAT: the last position that
+                                *    is durable. */
 };
 
 /* Return the name of a message type, such as "ACQUIRE", its fields, or the name of a

@@ -106,6 +106,11 @@ void sl_node_tick(struct sl_node *n, struct sl_now now)
     sl_membership_change_tick(n, now);
 }
 
+void sl_node_synced(struct sl_node *n, struct sl_now now)
+{
+    sl_node_median_time(n, now);
+}
+
 sl_ms sl_node_due(const struct sl_node *n)
 {
     sl_ms due = sl_node_min_ms(n->heartbeat_due_ms, n->limits_due_ms);
@@ -145,8 +150,8 @@ static void be_born(struct sl_node *n, const struct sl_node_start *start)
 }
 
 /* Do not vote until all leases that the node voted for before this start, or granted
- * as a single server, have expired. Write their length to disk again, in case the
- * node restarts before that. */
+ * as a single server, and that are not in its journal, have expired. Write their length
+ * to disk again, in case the node restarts before that. */
 static void be_silent(struct sl_node *n, const struct sl_node_start *start,
                       struct sl_now now)
 {
@@ -159,6 +164,12 @@ static void be_silent(struct sl_node *n, const struct sl_node_start *start,
     if (n->kept.force.version > 0 && n->kept.lease_longest_ms > most)
         most = n->kept.lease_longest_ms;
     n->soon_ms = most > 0 ? sl_ms_after(now.ms, sl_node_stretch_ms(most)) : now.ms;
+    /* The journal does not count the drift of clocks. */
+    if (start->wait_until_ms > 0)
+        n->soon_ms = sl_node_max_ms(
+            n->soon_ms,
+            sl_ms_after(start->wait_until_ms,
+                        sl_node_stretch_ms(start->wait_ms) - start->wait_ms));
     sl_node_be_silent_until(n, now, n->soon_ms);
 }
 
@@ -177,7 +188,9 @@ struct sl_node *sl_node_new(const struct sl_node_start *start, struct sl_now now
     sl_random_seed(&n->random, start->seed);
     n->limits = start->limits;
     n->kept = n->next = start->kept;
-    n->longest_sure_ms = n->kept.lease_longest_ms;
+    n->journal = start->journal;
+    n->same_life = start->same_life;
+    n->key_position = sl_journal_position(n->journal);
     n->now_ms = n->heartbeat_due_ms = n->limits_due_ms = now.ms;
     n->own_wall_us = now.wall_us;
     n->finish_ms = SL_NEVER;
@@ -188,6 +201,8 @@ struct sl_node *sl_node_new(const struct sl_node_start *start, struct sl_now now
     n->fence_last = n->floor;
     sl_list_init(&n->deferred);
     sl_list_init(&n->orders);
+    sl_list_init(&n->held);
+    sl_list_init(&n->changed);
     sl_node_keys_init(n, start->hash_key);
     sl_proposer_init(n, start->hash_key);
     be_silent(n, start, now);
@@ -203,5 +218,6 @@ void sl_node_free(struct sl_node *n)
     sl_proposer_free(n);
     sl_node_drop_deferred(n);
     sl_node_keys_free(n);
+    free(n->record);
     free(n);
 }

@@ -8,8 +8,9 @@
  *
  *     sl_node_submit() --+                  +--> SL_NODE_ORDER_ANSWER  for a client
  *     sl_node_receive() -+--> node -- next -+--> SL_NODE_ORDER_SEND    to another node
- *     sl_node_written() -+                  +--> SL_NODE_ORDER_WRITE   to disk
- *     sl_node_tick() ----+                  +--> SL_NODE_ORDER_EVENT   for listeners of a key
+ *     sl_node_written() -+                  +--> SL_NODE_ORDER_WRITE   to the file `node`
+ *     sl_node_tick() ----+                  +--> SL_NODE_ORDER_RECORD  to the journal
+ *                                           +--> SL_NODE_ORDER_EVENT   for listeners of a key
  *
  * A node has two parts. Its *acceptor* records leases and votes. Its *proposer* asks
  * all acceptors on behalf of clients. A lease is agreed when a majority of acceptors
@@ -19,6 +20,7 @@
 #ifndef SL_MAJORITY_NODE_H
 #define SL_MAJORITY_NODE_H
 
+#include "journal/journal.h"
 #include "locks/table.h"
 #include "majority/message.h"
 
@@ -31,12 +33,17 @@ struct sl_node_birth {
     uint64_t birth;
 };
 
-/* What a node must know after a restart. All zero: it has never been started. */
+/* The file of a node: what it must know after a restart, besides the journal, which has the votes.
+ * Written as a whole and durable before the node uses it. All zero: the node has never been
+ * started. */
 struct sl_node_durable {
     sl_node_id id;               /* The node that wrote this state. */
     uint64_t birth;              /* Random; identifies the data directory. */
     sl_fence fence_limit;        /* No vote was for a fence above this limit. */
-    sl_ms lease_longest_ms;      /* The longest lease that may still be valid. */
+    sl_ms lease_longest_ms;      /* The longest lease that the node must wait for after
+                                  * a start, because its journal does not contain it: of
+                                  * a single server, of an earlier version, or of the
+                                  * members before the node was added. 0: none. */
     struct sl_membership force;  /* The membership in force; version 0: none. */
     struct sl_ballot promised;   /* Paxos: the highest ballot promised. */
     struct sl_ballot accepted;   /* Paxos: the ballot of the vote. */
@@ -71,7 +78,28 @@ struct sl_node_start {
     struct sl_membership bootstrap; /* For a first start: the first membership. */
     sl_fence floor;                 /* The highest fence granted as a single server. */
     sl_ms silence_ms;               /* The longest lease granted as a single server. */
+    struct sl_journal *journal;     /* Borrowed. Contains what was recovered. */
+    bool same_life;                 /* See journal/recovery.h. */
+    sl_ms wait_until_ms;            /* When the wait of the journal ends; 0: no wait. */
+    sl_ms wait_ms; /* How long that wait is: the largest lease-volatile. */
     struct sl_node_limits limits;
+};
+
+/* A run of a node: from a start to the next one. */
+struct sl_node_run {
+    uint64_t epoch;
+    uint64_t position; /* The last position of the journal when the run began. */
+    bool same_life;    /* The run began in the same life as the one before. */
+};
+
+/* What a node states about itself when another node connects. A peer that remembers a position of
+ * an earlier run that the next run did not have rejects the node: its directory is an old copy. */
+#define SL_NODE_RUNS_MAX 16
+struct sl_node_identity {
+    uint64_t birth; /* Identifies the data directory. */
+    uint32_t
+        run_count; /* The last runs, oldest first; the last one is the present one. */
+    struct sl_node_run runs[SL_NODE_RUNS_MAX];
 };
 
 /* --- Requests --------------------------------------------------------------------- */
@@ -158,9 +186,11 @@ enum sl_node_order_type {
     SL_NODE_ORDER_SEND,   /* Send `message` to `to`; it may be lost. */
     SL_NODE_ORDER_ANSWER, /* Answer the request with this ticket, which has ended. */
     SL_NODE_ORDER_EVENT,
-    SL_NODE_ORDER_WRITE, /* Write `durable`, then call sl_node_written(). */
-    SL_NODE_ORDER_LINKS, /* sl_node_peers() has changed. */
-    SL_NODE_ORDER_LOG,   /* Log `text`. */
+    SL_NODE_ORDER_WRITE,  /* Write `durable`, then call sl_node_written(). */
+    SL_NODE_ORDER_RECORD, /* Take the records from the journal, and write them before
+                           * anything that a later order sends leaves the server. */
+    SL_NODE_ORDER_LINKS,  /* sl_node_peers() has changed. */
+    SL_NODE_ORDER_LOG,    /* Log `text`. */
 };
 
 /* EVENT(NAME, "name"): what happened to a grant. */
@@ -213,6 +243,23 @@ struct sl_node_order {
 struct sl_node *sl_node_new(const struct sl_node_start *start, struct sl_now now);
 void sl_node_free(struct sl_node *n); /* NULL is allowed. */
 
+/* Restore an item of the journal. Call this for all items of the kinds KEY and PEER, before any
+ * other function; `shift_ms` is sl_recovery_shift_ms(). In another life than the one in which
+ * it was recorded, a lease is held until the bound of the item. Returns SLUICE_OK; SLUICE_EINVAL
+ * if the item is invalid; SLUICE_ENOMEM; SLUICE_EKEYS if there are more keys than keys_max. */
+int sl_node_restore(struct sl_node *n, struct sl_now now, const struct sl_item *item,
+                    sl_ms shift_ms);
+
+/* All items are restored: record this run. The caller makes the record durable before the node
+ * is linked. */
+void sl_node_restored(struct sl_node *n);
+
+/* Get the next item that the journal must contain: for a new file. Set *cursor to 0 before the
+ * first call. Records what has changed, so write the records first if the order RECORD
+ * is due. The bytes are borrowed until the next call. Returns false if there are no more, or when
+ * out of memory; then the journal has failed. */
+bool sl_node_item(struct sl_node *n, uint64_t *cursor, struct sl_item *out);
+
 /* --- Calls that change a node ----------------------------------------------------- */
 
 /* Submit a client's request. Returns SLUICE_OK if exactly one SL_NODE_ORDER_ANSWER
@@ -229,16 +276,20 @@ void sl_node_withdraw(struct sl_node *n, struct sl_now now, uint64_t ticket);
 void sl_node_receive(struct sl_node *n, struct sl_now now, sl_node_id from,
                      const struct sl_message *m);
 
-/* Handle a node that became reachable or unreachable. `birth` is the birth
- * that the node states. Returns false and sets *why if the caller must not
- * communicate with it. */
+/* Handle a node that became reachable or unreachable. `states` is what the node
+ * states about itself; NULL if up is false. Returns false and sets *why if the caller
+ * must not communicate with it. */
 bool sl_node_link(struct sl_node *n, struct sl_now now, sl_node_id id, bool up,
-                  uint64_t birth, const char **why);
+                  const struct sl_node_identity *states, const char **why);
 
 /* Report that the last SL_NODE_ORDER_WRITE is on disk, or, if ok is false, that it
  * failed. The node orders one write at a time. After a failure, the node orders the
  * write again in a second. */
 void sl_node_written(struct sl_node *n, struct sl_now now, bool ok);
+
+/* Report that more of the journal is durable: after sl_journal_sync_end() and
+ * sl_journal_mend(). Then fetch the orders that have waited for it. */
+void sl_node_synced(struct sl_node *n, struct sl_now now);
 
 /* Handle everything that is due by now. */
 void sl_node_tick(struct sl_node *n, struct sl_now now);
@@ -246,12 +297,20 @@ void sl_node_tick(struct sl_node *n, struct sl_now now);
 /* Returns when the next sl_node_tick() is due, or SL_NEVER. */
 sl_ms sl_node_due(const struct sl_node *n);
 
-/* Get the next order. Returns false if there is none. */
+/* Order a write of the file, because it has another format. */
+void sl_node_rewrite(struct sl_node *n);
+
+/* Get only the order to write the file, if it is due. */
+bool sl_node_order_file(struct sl_node *n, struct sl_node_order *out);
+
+/* Get the next order. Returns false if there is none. The node holds back messages, answers and
+ * events until the records on which they depend are durable (rules J1 and J4 in
+ * journal/journal.h). */
 bool sl_node_next(struct sl_node *n, struct sl_node_order *out);
 
 /* --- Queries --------------------------------------------------------------------- */
 
-uint64_t sl_node_birth(const struct sl_node *n);
+const struct sl_node_identity *sl_node_identity(const struct sl_node *n);
 
 /* Returns the membership in force. Its version is 0 if the node has none yet. */
 const struct sl_membership *sl_node_membership(const struct sl_node *n);
@@ -260,8 +319,8 @@ const struct sl_membership *sl_node_membership(const struct sl_node *n);
  * membership, and a node that is to be added. Returns their number. */
 uint32_t sl_node_peers(const struct sl_node *n, struct sl_member out[2 * SL_NODES_MAX]);
 
-/* Get this node's copy of a key. Returns false if it has no lease that is known to
- * be agreed. */
+/* Get this node's copy of a key, from memory: its record may not be durable yet. Returns
+ * false if the node has no lease that is known to be agreed. */
 bool sl_node_copy(struct sl_node *n, struct sl_now now, struct sl_bytes key,
                   struct sl_node_copy *out);
 
@@ -300,7 +359,7 @@ struct sl_node_stats {
     size_t keys, leases, requests;
     sl_ms answer_ms; /* How long a proposer waits for votes. */
     sl_fence fence_last, fence_limit;
-    sl_ms lease_longest_ms;
+    sl_ms lease_longest_ms; /* Of the leases that are valid here. */
     uint64_t attempts, grants, splits, timeouts, taught;
     bool changing; /* A membership change is in progress. */
 };
@@ -316,6 +375,11 @@ struct sl_peer_view {
     uint64_t version;
 };
 void sl_node_peer(const struct sl_node *n, sl_node_id id, struct sl_peer_view *out);
+
+/* Whether this node, even after a restart, rejects the node `id` with this identity, because its
+ * data directory is an old copy. For the simulator. */
+bool sl_node_remembers(const struct sl_node *n, sl_node_id id,
+                       const struct sl_node_identity *states);
 
 /* Abort and name the invariant if one is violated. This visits the whole node. For
  * tests and the simulator, which call it after every step. */

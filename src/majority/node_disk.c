@@ -1,5 +1,4 @@
-/* node_disk.c - the durable state of a node, and the messages that wait until it is
- * on disk. */
+/* node_disk.c - the file of a node, and the messages that wait until it is on disk. */
 #include <assert.h>
 
 #include "majority/acceptor.h"
@@ -18,8 +17,6 @@ bool sl_node_order_write(struct sl_node *n, struct sl_node_order *out)
     n->write_due = false;
     n->is_writing = true;
     n->writing = n->next;
-    n->longest_sure_ms = sl_longest_sure(n->longest_sure_ms,
-                                         n->writing.lease_longest_ms);
     *out = (struct sl_node_order){.type = SL_NODE_ORDER_WRITE, .durable = &n->writing};
     return true;
 }
@@ -31,33 +28,23 @@ static void raise_limit(struct sl_node *n, struct sl_now now, sl_fence fence)
     sl_node_want_write(n);
 }
 
-bool sl_node_may_vote(struct sl_node *n, struct sl_now now, sl_fence fence,
-                      sl_ms lease_ms)
+bool sl_node_may_vote(struct sl_node *n, struct sl_now now, sl_fence fence)
 {
-    if (fence > 0) raise_limit(n, now, fence);
-    if (lease_ms > n->next.lease_longest_ms) {
-        n->next.lease_longest_ms = sl_node_clamp_ms(
-            sl_longest_round_up(lease_ms, n->limits.lease_max_ms), lease_ms,
-            n->limits.lease_max_ms);
-        sl_node_want_write(n);
-    }
-    return fence <= n->kept.fence_limit && lease_ms <= n->longest_sure_ms;
+    raise_limit(n, now, fence);
+    return fence <= n->kept.fence_limit;
 }
 
 /* For a while after a vote, the fence limit follows the clock, so that the next vote
- * need not wait for the disk. The limit for leases falls when the long leases have
- * ended. */
+ * need not wait for the disk. When the silence has ended, so have the leases that the
+ * journal does not contain. */
 void sl_node_follow_limits(struct sl_node *n, struct sl_now now)
 {
     if (n->is_writing || n->write_due || n->kept.force.version == 0) return;
     if (n->voted_ms != 0 && sl_fence_limit_follows(now, n->voted_ms) &&
         sl_node_knows_time(n))
         raise_limit(n, now, now.wall_us);
-    if (now.ms < n->silent_ms) return; /* Earlier leases may still be valid. */
-    sl_ms longest = sl_acceptor_longest_lease(n, now);
-    if (longest > n->limits.lease_max_ms) longest = n->limits.lease_max_ms;
-    if (longest >= n->kept.lease_longest_ms) return;
-    n->next.lease_longest_ms = longest;
+    if (now.ms < n->silent_ms || n->next.lease_longest_ms == 0) return;
+    n->next.lease_longest_ms = 0;
     sl_node_want_write(n);
 }
 
@@ -132,9 +119,11 @@ static void handle_deferred(struct sl_node *n, struct sl_now now)
 static void change_membership(struct sl_node *n, struct sl_now now, bool was_member)
 {
     const struct sl_membership *list = &n->kept.force;
-    n->soon_ms = sl_ms_after(now.ms, sl_node_stretch_ms(n->kept.lease_longest_ms));
-    if (!was_member &&
-        now.ms + sl_node_stretch_ms(n->kept.lease_longest_ms) > n->silent_ms)
+    sl_ms longest = sl_node_max_ms(sl_acceptor_longest_lease(n, now),
+                                   n->kept.lease_longest_ms);
+    n->soon_ms = sl_ms_after(now.ms, sl_node_stretch_ms(longest));
+    n->self_due = true; /* It is in the journal. */
+    if (!was_member && n->soon_ms > n->silent_ms)
         sl_node_be_silent_until(n, now, n->soon_ms);
     if (n->joining.id != 0 && sl_membership_find(list, n->joining.id) >= 0)
         n->joining = (struct sl_member){0};
@@ -157,7 +146,6 @@ void sl_node_written(struct sl_node *n, struct sl_now now, bool ok)
     }
     if (n->kept.birth == 0) n->links_due = true;
     n->kept = n->writing;
-    n->longest_sure_ms = n->kept.lease_longest_ms;
     if (n->kept.force.version != version) change_membership(n, now, was_member);
     sl_node_link_known(n, now);
     handle_deferred(n, now);

@@ -2,11 +2,6 @@
 #include "majority/acceptor.h"
 #include "majority/proposer.h"
 
-uint64_t sl_node_birth(const struct sl_node *n)
-{
-    return n->kept.birth;
-}
-
 const struct sl_membership *sl_node_membership(const struct sl_node *n)
 {
     return &n->kept.force;
@@ -159,7 +154,7 @@ void sl_node_stats(struct sl_node *n, struct sl_now now, struct sl_node_stats *o
         .answer_ms = sl_node_answer_ms(n),
         .fence_last = n->fence_last,
         .fence_limit = n->kept.fence_limit,
-        .lease_longest_ms = n->kept.lease_longest_ms,
+        .lease_longest_ms = sl_acceptor_longest_lease(n, now),
         .attempts = n->attempts,
         .grants = n->grants,
         .splits = n->splits,
@@ -176,9 +171,9 @@ static size_t heap_bytes(const struct sl_heap *h)
 
 size_t sl_node_bytes(const struct sl_node *n)
 {
-    return n->block_bytes + sl_index_bytes(&n->keys) + sl_index_bytes(&n->by_ticket) +
-           sl_index_bytes(&n->by_round) + heap_bytes(&n->key_timers) +
-           heap_bytes(&n->request_timers);
+    return n->block_bytes + n->record_bytes + sl_index_bytes(&n->keys) +
+           sl_index_bytes(&n->by_ticket) + sl_index_bytes(&n->by_round) +
+           heap_bytes(&n->key_timers) + heap_bytes(&n->request_timers);
 }
 
 void sl_node_peer(const struct sl_node *n, sl_node_id id, struct sl_peer_view *out)

@@ -3,7 +3,8 @@
  *     node.c                the entry points: messages, links, time, start and end
  *     node_clock.c          the time, from the clocks of all members
  *     node_peers.c          the other nodes
- *     node_disk.c           the durable state, and messages that wait for it
+ *     node_disk.c           the file of the node, and messages that wait for it
+ *     node_record.c         the journal of the node; key_record.h the state of a key
  *     node_orders.c         the orders of the node to its caller
  *     node_memory.c         allocation; counts every byte
  *     node_key.c            the state of a key
@@ -102,6 +103,8 @@ struct sl_node_queued_order {
     enum sl_node_order_type type;
     sl_node_id to[2 * SL_NODES_MAX];
     uint32_t to_count, to_done;
+    /* The position of the journal that must be durable before the order is fetched. */
+    uint64_t position;
     bool is_request; /* The first member of a request, which is freed with it. */
     size_t bytes;    /* Number of bytes that follow the struct. */
     union {
@@ -186,7 +189,15 @@ struct sl_node_key {
     sl_fence taken_fence;    /* The last fence that a proposer here was granted. */
     uint64_t taken_session;  /* The session to which that fence was granted. */
     sl_ms taken_sure_ms;     /* Until when that lease is agreed. */
-    uint32_t timer;          /* Slot in key_timers. */
+    struct sl_list changed;  /* In the changed keys of the node, whose state must be
+                              * recorded. */
+    uint64_t recorded;       /* Hash of the state in the journal; 0: it has none. */
+    uint64_t recorded_core;  /* sl_key_record_core() of that state. */
+    sl_ms recorded_end_ms;   /* The expiry of the item. */
+    bool recorded_long;
+    bool recorded_exact; /* The bound of the item is its expiry, not rounded up. */
+    uint64_t position;   /* Must be durable before the state is shown. */
+    uint32_t timer;      /* Slot in key_timers. */
     uint32_t key_n;
     char key[];
 };
@@ -229,6 +240,20 @@ struct sl_node_peer {
 };
 
 #define SL_NODE_PEERS_MAX (2 * SL_NODES_MAX)
+
+/* What another node has reported about its journal, to detect an old copy of its directory. */
+struct sl_node_progress {
+    uint64_t birth, epoch; /* 0: nothing is known. */
+    uint64_t began;        /* The position when that run began. */
+    uint64_t position, durable;
+    uint64_t rejected; /* The epoch of the last run that was rejected; 0: none. */
+};
+
+struct sl_node_journal_of {
+    struct sl_node_progress known, recorded; /* In memory, and in the journal. */
+    uint64_t position;                       /* Where it was recorded. */
+    sl_ms record_ms; /* It is not recorded again before this time. */
+};
 
 /* A message that waits for the disk. Its bytes follow it in memory. */
 struct sl_node_deferred {
@@ -286,10 +311,7 @@ struct sl_node {
     struct sl_node_durable writing; /* The state that is being written. */
     bool is_writing, write_due;
     sl_ms write_again_ms;         /* When to retry a failed write; 0: none failed. */
-    sl_ms longest_sure_ms;        /* The disk allows leases of this length, whether
-                                   * or not the current write succeeds. */
     uint32_t lengths[SL_LENGTHS]; /* The number of leases of each length. */
-    sl_ms lengths_ms[SL_LENGTHS]; /* When the last of these ended, or 0. */
     sl_ms voted_ms;               /* When the acceptor last recorded a lease. */
     struct sl_list deferred;
     uint32_t deferred_count;
@@ -299,6 +321,20 @@ struct sl_node {
     sl_ms soon_ms;       /* The acceptor rejects membership changes before this. */
     sl_fence floor;      /* A new attempt needs a fence above this. */
     sl_fence fence_last; /* The highest fence that a proposer here used or saw. */
+
+    struct sl_journal *journal;
+    bool same_life;
+    struct sl_node_identity self; /* What this node states about itself. */
+    bool self_due;                /* It must be recorded. */
+    uint64_t key_position;        /* The last position that has a record of a key, */
+    uint64_t
+        shown_after; /* and the last one that must be durable before its key is shown. */
+    struct sl_list changed; /* Keys whose state must be recorded. */
+    bool record_due;        /* The journal has records that are not written. */
+    bool had_failed;        /* The journal had failed at the last call. */
+    char *record;           /* The last item that was encoded, */
+    size_t record_bytes;    /* and the size of this block. */
+    struct sl_node_journal_of journals[SL_NODE_ID_MAX + 1]; /* By id. */
 
     struct sl_node_peer peers[SL_NODE_PEERS_MAX];
     struct sl_member joining; /* The node that is to be added; id 0: none. */
@@ -318,6 +354,7 @@ struct sl_node {
     sl_ms finish_ms; /* When to complete a stalled change, or SL_NEVER. */
 
     struct sl_list orders;
+    struct sl_list held;                  /* Orders that wait for the journal. */
     struct sl_node_queued_order *fetched; /* Freed at the next call. */
     size_t lease_count;
     size_t block_bytes; /* Size of all blocks; see sl_node_block_new(). */
@@ -415,6 +452,10 @@ void sl_node_log(struct sl_node *n, const char *text);
 /* Queue the answer of a request that has ended, or free the request if no client
  * waits for it. */
 void sl_node_queue_answer(struct sl_node *n, struct sl_proposer_request *r);
+
+/* Find the request whose answer waits for the journal, and remove the answer. Returns NULL if
+ * there is none. */
+struct sl_proposer_request *sl_node_take_held(struct sl_node *n, uint64_t ticket);
 void sl_node_free_orders(struct sl_node *n);
 
 /* --- node_disk.c ------------------------------------------------------------------ */
@@ -426,17 +467,49 @@ void sl_node_want_write(struct sl_node *n);
  * progress. */
 bool sl_node_order_write(struct sl_node *n, struct sl_node_order *out);
 
-/* Whether the durable state allows a vote for this fence (0: none) and lease length.
- * If not, orders a write that will allow it. */
-bool sl_node_may_vote(struct sl_node *n, struct sl_now now, sl_fence fence,
-                      sl_ms lease_ms);
+/* Whether the durable state allows a vote for this fence. If not, orders a write that
+ * will allow it. */
+bool sl_node_may_vote(struct sl_node *n, struct sl_now now, sl_fence fence);
 
-/* Make the durable limits follow the clock and the leases. Call this once a second. */
+/* Make the durable fence limit follow the clock. Call this once a second. */
 void sl_node_follow_limits(struct sl_node *n, struct sl_now now);
 
 /* Defer a message: handle it again after the next write. */
 void sl_node_defer(struct sl_node *n, sl_node_id from, const struct sl_message *m);
 void sl_node_drop_deferred(struct sl_node *n);
+
+/* --- node_record.c ---------------------------------------------------------------- */
+
+/* Handle that the state of a key has changed. It is recorded before the next order is fetched. */
+void sl_node_key_changed(struct sl_node *n, struct sl_node_key *k);
+
+/* Record all changes. */
+void sl_node_record(struct sl_node *n);
+
+/* Record the end of a key that is forgotten. */
+void sl_node_record_forgotten(struct sl_node *n, struct sl_node_key *k);
+
+/* Returns the position that must be durable before the state of a key is shown; 0: none;
+ * SL_JOURNAL_FAILED: the state could not be recorded. NULL is allowed. */
+uint64_t sl_node_position(struct sl_node *n, struct sl_node_key *k);
+/* Returns the same for all orders that are held back. */
+uint64_t sl_node_position_of_all(struct sl_node *n);
+/* Whether the position is 0 for all keys. */
+bool sl_node_shows_all(const struct sl_node *n);
+
+/* Whether the acceptor cannot record votes at present. */
+bool sl_node_cannot_record(struct sl_node *n);
+
+/* Remember what a heartbeat reports about the journal of its sender, and what the sender states
+ * when it is linked. sl_node_went_back() says whether its directory is an old copy. */
+void sl_node_hear_journal(struct sl_node *n, sl_node_id from,
+                          const struct sl_message *m);
+void sl_node_meet_journal(struct sl_node *n, sl_node_id id,
+                          const struct sl_node_identity *states);
+bool sl_node_went_back(struct sl_node *n, sl_node_id id,
+                       const struct sl_node_identity *states);
+/* Fill in a heartbeat. */
+void sl_node_report_journal(const struct sl_node *n, struct sl_message *m);
 
 /* --- node_key.c ------------------------------------------------------------------- */
 

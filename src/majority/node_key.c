@@ -36,12 +36,14 @@ static struct sl_node_key *make_key(struct sl_node *n, struct sl_now now,
     if (k == NULL) return NULL;
     sl_list_init(&k->waiters);
     sl_list_init(&k->watchers);
+    sl_list_init(&k->changed);
     k->timer = SL_HEAP_NONE;
     k->idle_ms = now.ms;
     k->lease.asked_ms = -1;
     k->key_n = (uint32_t)key.n;
     memcpy(k->key, key.at, key.n);
     sl_index_put(&n->keys, k, hash_key(k, &n->keys));
+    sl_node_key_changed(n, k);
     sl_node_key_schedule(n, k);
     return k;
 }
@@ -82,6 +84,7 @@ void sl_node_key_free(struct sl_node *n, struct sl_now now, struct sl_node_key *
     assert(k->request_count == 0 && k->deferred_count == 0);
     assert(!k->lease.live && !k->reserved.live);
     sl_acceptor_publish_lapse(n, now, k);
+    sl_node_record_forgotten(n, k);
     if (k->timer != SL_HEAP_NONE) sl_heap_remove(&n->key_timers, k->timer);
     if (k->seen_fence > n->floor) n->floor = k->seen_fence;
     sl_node_lease_clear(n, &k->lease);

@@ -86,6 +86,7 @@ void sl_node_send_heartbeat(struct sl_node *n)
     struct sl_message m = {.type = SL_MESSAGE_BEAT,
                            .left_ms = sl_node_max_ms(n->silent_ms - n->now_ms, 0)};
     struct sl_node_queued_order *o = NULL;
+    sl_node_report_journal(n, &m);
     for (size_t i = 0; i < SL_NODE_PEERS_MAX; i++) {
         if (n->peers[i].id == 0 || !n->peers[i].linked) continue;
         if (o == NULL) o = queue_message(n, &m);
@@ -143,15 +144,118 @@ static void address(struct sl_node *n, struct sl_node_queued_order *o,
     out->message = m;
 }
 
-void sl_node_free_orders(struct sl_node *n)
+static struct sl_node_queued_order *first_of(const struct sl_list *list)
 {
-    free_order(n, n->fetched);
-    while (!sl_list_empty(&n->orders)) {
-        struct sl_node_queued_order *o = sl_container_of(
-            n->orders.next, struct sl_node_queued_order, link);
+    return sl_container_of(list->next, struct sl_node_queued_order, link);
+}
+
+static void free_list(struct sl_node *n, struct sl_list *list)
+{
+    while (!sl_list_empty(list)) {
+        struct sl_node_queued_order *o = first_of(list);
         sl_list_remove(&o->link);
         free_order(n, o);
     }
+}
+
+void sl_node_free_orders(struct sl_node *n)
+{
+    free_order(n, n->fetched);
+    free_list(n, &n->orders);
+    free_list(n, &n->held);
+}
+
+/* Returns the position that must be durable before an order is carried out. Requests to acceptors
+ * do not depend on the journal: they show nothing of this acceptor. The position of an answer is
+ * known already. */
+static uint64_t position_of(struct sl_node *n, const struct sl_node_queued_order *o)
+{
+    if (o->type == SL_NODE_ORDER_ANSWER) return o->position;
+    if (sl_node_shows_all(n)) return 0;
+    if (o->type == SL_NODE_ORDER_EVENT)
+        return sl_node_position(n, sl_node_key_find(n, o->u.event.key));
+    if (o->type != SL_NODE_ORDER_SEND || o->to_done > 0) return 0;
+    const struct sl_message *m = &o->u.message;
+    if (m->type == SL_MESSAGE_VOTE || m->type == SL_MESSAGE_TEACH)
+        return sl_node_position(n, sl_node_key_find(n, m->key));
+    /* After all leases that were taught. */
+    return m->type == SL_MESSAGE_TAUGHT ? sl_node_position_of_all(n) : 0;
+}
+
+/* Returns the next order that can be carried out, or NULL. */
+static struct sl_node_queued_order *next_order(struct sl_node *n)
+{
+    uint64_t durable = sl_journal_durable(n->journal);
+    if (!sl_list_empty(&n->held) && first_of(&n->held)->position <= durable)
+        return first_of(&n->held);
+    while (!sl_list_empty(&n->orders)) {
+        struct sl_node_queued_order *o = first_of(&n->orders);
+        o->position = position_of(n, o);
+        if (o->position <= durable) return o;
+        sl_list_remove(&o->link);
+        /* What cannot be recorded is not shown: the message is lost. */
+        if (o->position == SL_JOURNAL_FAILED) free_order(n, o);
+        else sl_list_append(&n->held, &o->link);
+    }
+    return NULL;
+}
+
+struct sl_proposer_request *sl_node_take_held(struct sl_node *n, uint64_t ticket)
+{
+    for (struct sl_list *i = n->held.next; i != &n->held; i = i->next) {
+        struct sl_node_queued_order *o = sl_container_of(i, struct sl_node_queued_order,
+                                                         link);
+        if (!o->is_request) continue;
+        struct sl_proposer_request *r = sl_container_of(o, struct sl_proposer_request,
+                                                        order);
+        if (r->ticket != ticket) continue;
+        sl_list_remove(i);
+        return r;
+    }
+    return NULL;
+}
+
+/* An answer that waited for the journal until the lease was over comes too late. The client would
+ * not use the lease, but another client may have been granted the key meanwhile, with a higher
+ * fence. */
+static void fail_if_late(const struct sl_node *n, struct sl_proposer_request *r)
+{
+    static const char why[] =
+        "the journal of this node was written too slowly; retry, or "
+        "use another node";
+    bool leased = r->type == SL_NODE_ACQUIRE || r->type == SL_NODE_EXTEND;
+    if (r->order.position == 0 || !leased || r->answer.status != SLUICE_OK ||
+        n->now_ms < r->end_ms)
+        return;
+    r->answer.status = SLUICE_ENOQUORUM;
+    memcpy(r->answer.reason, why, sizeof why);
+}
+
+/* Fill in an order. */
+static void fill_order(struct sl_node *n, struct sl_node_queued_order *o,
+                       struct sl_node_order *out)
+{
+    *out = (struct sl_node_order){.type = o->type};
+    if (o->type == SL_NODE_ORDER_SEND) address(n, o, out);
+    else if (o->type == SL_NODE_ORDER_EVENT) out->event = &o->u.event;
+    else if (o->type == SL_NODE_ORDER_LOG) out->text = o->u.text;
+    else {
+        struct sl_proposer_request *r = sl_container_of(o, struct sl_proposer_request,
+                                                        order);
+        fail_if_late(n, r);
+        out->ticket = r->ticket;
+        out->answer = &r->answer;
+    }
+}
+
+bool sl_node_order_file(struct sl_node *n, struct sl_node_order *out)
+{
+    return sl_node_order_write(n, out);
+}
+
+void sl_node_rewrite(struct sl_node *n)
+{
+    sl_node_want_write(n);
 }
 
 bool sl_node_next(struct sl_node *n, struct sl_node_order *out)
@@ -164,21 +268,16 @@ bool sl_node_next(struct sl_node *n, struct sl_node_order *out)
         *out = (struct sl_node_order){.type = SL_NODE_ORDER_LINKS};
         return true;
     }
-    if (sl_list_empty(&n->orders)) return false;
-    struct sl_node_queued_order *o = sl_container_of(n->orders.next,
-                                                     struct sl_node_queued_order, link);
-    *out = (struct sl_node_order){.type = o->type};
-    if (o->type == SL_NODE_ORDER_SEND) {
-        address(n, o, out);
-        if (o->to_done < o->to_count) return true;
-    } else if (o->type == SL_NODE_ORDER_EVENT) out->event = &o->u.event;
-    else if (o->type == SL_NODE_ORDER_LOG) out->text = o->u.text;
-    else {
-        struct sl_proposer_request *r = sl_container_of(o, struct sl_proposer_request,
-                                                        order);
-        out->ticket = r->ticket;
-        out->answer = &r->answer;
+    sl_node_record(n);
+    if (n->record_due) {
+        n->record_due = false;
+        *out = (struct sl_node_order){.type = SL_NODE_ORDER_RECORD};
+        return true;
     }
+    struct sl_node_queued_order *o = next_order(n);
+    if (o == NULL) return false;
+    fill_order(n, o, out);
+    if (o->type == SL_NODE_ORDER_SEND && o->to_done < o->to_count) return true;
     sl_list_remove(&o->link);
     n->fetched = o;
     return true;

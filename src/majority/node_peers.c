@@ -4,6 +4,7 @@
  * A node that starts with an empty data directory draws a random number, its birth.
  * A member that reconnects with a different birth has lost its promises, so the
  * others ignore it. */
+#include "majority/acceptor.h"
 #include "majority/proposer.h"
 
 #define TELL_MS 50    /* Send a node the membership at most this often. */
@@ -101,7 +102,10 @@ void sl_node_hear(struct sl_node *n, struct sl_now now, sl_node_id from,
     p->version = m->version;
     p->wall_us = m->wall_us;
     p->wall_ms = now.ms;
-    if (m->type == SL_MESSAGE_BEAT) hear_heartbeat(n, now, p, m->left_ms);
+    if (m->type == SL_MESSAGE_BEAT) {
+        hear_heartbeat(n, now, p, m->left_ms);
+        sl_node_hear_journal(n, from, m);
+    }
     sl_membership_change_linked(n, now, from);
     if (m->type == SL_MESSAGE_VOTE && m->heard_epoch == n->epoch &&
         m->heard_ms <= now.ms)
@@ -166,6 +170,7 @@ static void link_up(struct sl_node *n, struct sl_now now, struct sl_node_peer *p
 {
     struct sl_message m = {.type = SL_MESSAGE_BEAT,
                            .left_ms = sl_node_max_ms(n->silent_ms - now.ms, 0)};
+    sl_node_report_journal(n, &m);
     /* The birth of the other node must be on disk before we link it. Otherwise this
      * node could crash, and not notice that the other node restarted with an empty
      * data directory. */
@@ -174,7 +179,7 @@ static void link_up(struct sl_node *n, struct sl_now now, struct sl_node_peer *p
     if (p->link_pending || p->linked) return;
     p->linked = true;
     p->taught = false; /* This node may also lack leases. */
-    learn_until(n, now.ms, sl_node_stretch_ms(n->kept.lease_longest_ms));
+    learn_until(n, now.ms, sl_node_stretch_ms(sl_acceptor_longest_lease(n, now)));
     p->teach_cursor = 0;
     p->teach_ms = now.ms + n->limits.heartbeat_ms; /* By then we know its clock. */
     sl_node_send(n, now, p->id, &m);               /* Tells it our clock. */
@@ -204,7 +209,7 @@ static bool refuse(const char **why, const char *text)
 }
 
 bool sl_node_link(struct sl_node *n, struct sl_now now, sl_node_id id, bool up,
-                  uint64_t birth, const char **why)
+                  const struct sl_node_identity *states, const char **why)
 {
     *why = "";
     now = sl_node_median_time(n, now);
@@ -212,14 +217,19 @@ bool sl_node_link(struct sl_node *n, struct sl_now now, sl_node_id id, bool up,
         return refuse(why, "the connecting node has the same id as this node; each "
                            "node needs its own id");
     if (up && n->kept.birth == 0) return refuse(why, "this node is not ready yet");
-    if (up && is_another(n, id, birth))
+    if (up && is_another(n, id, states->birth))
         return refuse(why,
                       "this node has lost its data directory; remove it with NODES "
                       "REMOVE, and add it again with NODES ADD");
+    if (up && sl_node_went_back(n, id, states))
+        return refuse(why,
+                      "the data directory of this node is an old copy; NODES REMOVE "
+                      "the node, empty its directory, and NODES ADD it again");
     struct sl_node_peer *p = make_peer(n, id);
     if (p == NULL) return refuse(why, "there are too many nodes");
     if (up) {
-        p->birth = birth;
+        p->birth = states->birth;
+        sl_node_meet_journal(n, id, states);
         link_up(n, now, p);
     } else link_down(n, now, p);
     return true;

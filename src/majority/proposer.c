@@ -84,6 +84,7 @@ void sl_proposer_request_free(struct sl_node *n, struct sl_proposer_request *r)
     sl_node_text_free(n, r->value);
     sl_node_text_free(n, r->note);
     sl_node_text_free(n, r->client);
+    sl_node_text_free(n, r->held_key);
     sl_node_block_free(n, r, sizeof *r);
 }
 
@@ -100,11 +101,50 @@ static void retire(struct sl_node *n, struct sl_now now, struct sl_proposer_requ
     sl_proposer_queue_leave(n, now, r);
 }
 
+/* Release a lease that this node was granted, but whose client does not receive it. */
+static void take_back(struct sl_node *n, struct sl_now now,
+                      const struct sl_proposer_request *r, struct sl_bytes key)
+{
+    if (r->type != SL_NODE_ACQUIRE || r->answer.status != SLUICE_OK || key.n == 0)
+        return;
+    const struct sl_node_request release = {
+        .type = SL_NODE_RELEASE, .key = key, .fence = r->fence};
+    now.wall_us = n->own_wall_us;
+    sl_node_submit(n, now, 0, &release); /* If this fails, the lease expires. */
+}
+
+/* Whether the acceptor on this node is one of those that voted YES. */
+static bool has_own_vote(const struct sl_node *n, const struct sl_proposer_request *r)
+{
+    int self = sl_membership_find(&n->kept.force, n->id);
+    return self >= 0 && r->votes[self].verdict == SL_VERDICT_YES;
+}
+
+/* The answer would show a state of the key that could not be recorded. */
+static void cannot_record(struct sl_node *n, struct sl_now now,
+                          struct sl_proposer_request *r)
+{
+    static const char why[] =
+        "the journal of this node cannot be written; see its log, "
+        "or use another node";
+    r->order.position = 0;
+    if (r->answer.status != SLUICE_OK) return;
+    take_back(n, now, r, sl_node_key_bytes(r->key));
+    r->answer.status = SLUICE_EIO;
+    memcpy(r->answer.reason, why, sizeof why);
+}
+
 void sl_proposer_finish(struct sl_node *n, struct sl_now now,
                         struct sl_proposer_request *r, int status)
 {
     assert(r->order.is_request && sl_list_empty(&r->order.link));
+    r->order.position = sl_node_position(n, r->key);
     r->answer.status = status;
+    if (r->order.position == SL_JOURNAL_FAILED && has_own_vote(n, r))
+        cannot_record(n, now, r);
+    else if (r->order.position == SL_JOURNAL_FAILED) r->order.position = 0;
+    else if (r->order.position > 0)
+        r->held_key = sl_node_text_new(n, sl_node_key_bytes(r->key));
     r->answer.members = n->kept.force.count;
     r->answer.needed = sl_membership_majority(&n->kept.force);
     retire(n, now, r);
@@ -373,7 +413,14 @@ void sl_node_withdraw(struct sl_node *n, struct sl_now now, uint64_t ticket)
 {
     struct sl_proposer_request *r = sl_proposer_find(&n->by_ticket, ticket);
     now = sl_node_median_time(n, now);
-    if (r == NULL) return;
+    if (r == NULL) {
+        /* The answer may be waiting for the journal. */
+        r = sl_node_take_held(n, ticket);
+        if (r == NULL) return;
+        take_back(n, now, r, sl_node_text_bytes(r->held_key));
+        sl_proposer_request_free(n, r);
+        return;
+    }
     if (r->type == SL_NODE_ADD || r->type == SL_NODE_REMOVE)
         sl_membership_change_withdraw(n, r);
     if (r->type == SL_NODE_ACQUIRE) {

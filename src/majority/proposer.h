@@ -48,6 +48,8 @@ struct sl_proposer_request {
     bool told_holder; /* The client of a stealing request knows the holder. */
     bool outstanding; /* Its last attempt was not released, so acceptors may have it. */
     struct sl_node_text *value, *note, *client;
+    struct sl_node_text
+        *held_key;         /* The key, while the answer waits for the journal. */
     struct sl_wait by_age; /* In the waits of the key, by age. */
 
     bool in_round;
@@ -224,7 +226,7 @@ void sl_proposer_announce(struct sl_node *n, struct sl_now now,
 
 /* Record which client of this node has the lease, and until when the lease may be
  * taught. */
-void sl_proposer_note_grant(const struct sl_proposer_request *r);
+void sl_proposer_note_grant(struct sl_node *n, const struct sl_proposer_request *r);
 
 /* Teach a peer some more of the leases that it may lack. */
 void sl_proposer_teach_peer(struct sl_node *n, struct sl_now now,

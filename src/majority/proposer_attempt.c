@@ -103,7 +103,7 @@ void sl_proposer_attempt(struct sl_node *n, struct sl_now now,
                           "again with NODES ADD");
         return;
     }
-    if (!sl_node_may_vote(n, now, fence, 0)) {
+    if (!sl_node_may_vote(n, now, fence)) {
         if (r->disk_ms == 0) r->disk_ms = now.ms;
         bool hopeless = n->write_again_ms != 0 || now.ms - r->disk_ms > DISK_MS_MAX;
         if (hopeless) r->outcome = SL_OUTCOME_DISK;
@@ -159,10 +159,10 @@ static void granted(struct sl_node *n, struct sl_now now, struct sl_proposer_req
     m.waited_ms = r->waited_ms;
     m.left_ms = r->end_ms - now.ms;
     m.flags = overlapping ? SL_FLAG_OVERLAPPING : 0;
-    sl_proposer_note_grant(r);
+    sl_proposer_note_grant(n, r);
     sl_proposer_announce(n, now, r, &m);
     /* The acceptor on this node may have learned the lease just now. */
-    sl_proposer_note_grant(r);
+    sl_proposer_note_grant(n, r);
     sl_proposer_finish(n, now, r, SLUICE_OK);
 }
 

@@ -33,7 +33,7 @@ static void extended(struct sl_node *n, struct sl_now now,
         m.left_ms = r->end_ms - now.ms;
         m.flags = SL_FLAG_EXTENDED | (v->flags & SL_FLAG_OVERLAPPING);
         sl_proposer_announce(n, now, r, &m);
-        sl_proposer_note_grant(r);
+        sl_proposer_note_grant(n, r);
     }
     sl_proposer_finish_with(n, now, r, c->yes_left_ms);
 }

@@ -30,7 +30,7 @@ void sl_proposer_announce(struct sl_node *n, struct sl_now now,
 
 /* The session is needed for events that are pushed to the client, and for RELEASE
  * without a fence. */
-void sl_proposer_note_grant(const struct sl_proposer_request *r)
+void sl_proposer_note_grant(struct sl_node *n, const struct sl_proposer_request *r)
 {
     struct sl_node_key *k = r->key;
     struct sl_node_lease *l = &k->lease;
@@ -42,6 +42,7 @@ void sl_proposer_note_grant(const struct sl_proposer_request *r)
     if (!l->live || l->fence != r->fence) return;
     if (r->type == SL_NODE_ACQUIRE) l->session = r->session;
     if (r->end_ms > l->sure_ms) l->sure_ms = r->end_ms;
+    sl_node_key_changed(n, k);
 }
 
 /* Teach a lease if it is known to be agreed now. */

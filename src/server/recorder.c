@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "server/net/conn.h"
+#include "server/net/links.h"
 #include "server/observe/log.h"
 
 /* A copy begins when the file is larger than twice the live items and this. */
@@ -30,6 +31,7 @@ struct sl_recorder {
     struct sl_bytes map;
     struct sl_recovery recovery;
     bool found;
+    bool converts; /* The journal is that of a single server, and this is a node. */
 
     sl_fence fence_limit;
     sl_ms wait_until_ms;
@@ -209,6 +211,7 @@ void sl_recorder_flush(struct server *s)
     if (error != 0) {
         /* Their output may show changes that are not recorded. */
         sl_conn_cut_dirty(s);
+        sl_links_cut_dirty(s);
         fail(s, error);
     } else if (sl_journal_failed(r->journal) && r->error == 0) fail(s, ENOMEM);
     else if (r->error == 0 && sl_journal_position(r->journal) != before) {
@@ -232,7 +235,7 @@ void sl_recorder_copy(struct server *s, struct sl_item *item)
         r->copy_error = ENOMEM;
         return;
     }
-    sl_journal_bound(r->journal, item);
+    if (item->bound_ms < item->expiry_ms) sl_journal_bound(r->journal, item);
     add_to_copy(r, item);
     r->copied_items++;
     r->copied_bytes += sl_record_bytes(item->key.n, item->value.n);
@@ -569,15 +572,13 @@ int sl_recorder_open(struct server *s, enum sl_journal_use use,
         sl_server_read_clock(s);
         sl_recovery_begin(&r->recovery, r->map, &life, s->now.ms, s->hash_key);
         if (refuse(s, r) != 0) return -1;
-        if (r->recovery.use != use)
+        if (r->recovery.use != use && use == SL_JOURNAL_OF_SERVER)
             return fail_start(s,
-                              use == SL_JOURNAL_OF_NODE
-                                  ? "data: this directory belongs to a single server; "
-                                    "start it without --node, or choose another --data"
-                                  : "data: this directory belongs to a node of a "
-                                    "cluster; start the server with --node, or choose "
-                                    "another --data",
+                              "data: this directory belongs to a node of a cluster; "
+                              "start the server with --node, or choose another --data",
                               "other kind of server");
+        r->converts = r->recovery.use != use;
+        r->found = !r->converts;
     }
     r->journal = sl_journal_new(s->hash_key, r->recovery.chain.position, volatile_ms);
     if (r->journal == NULL) return fail_start(s, "cannot start", "out of memory");
@@ -593,6 +594,11 @@ const struct sl_recovery *sl_recorder_recovery(const struct sl_recorder *r)
 bool sl_recorder_found(const struct sl_recorder *r)
 {
     return r->found;
+}
+
+bool sl_recorder_converts(const struct sl_recorder *r)
+{
+    return r->converts;
 }
 
 bool sl_recorder_next(struct server *s, uint64_t *cursor, struct sl_item *out)
@@ -659,7 +665,7 @@ int sl_recorder_begin(struct server *s, sl_fence fence_limit, sl_ms wait_until_m
     r->wait_until_ms = wait_until_ms;
     bool continues = r->found && r->recovery.same_life;
     int error = continues ? continue_file(s) : begin_new(s);
-    if (r->found) {
+    if (r->found || r->converts) {
         sl_recovery_end(&r->recovery);
         sl_journal_unmap(r->map);
         r->map = (struct sl_bytes){0};

@@ -55,6 +55,10 @@ const struct sl_recovery *sl_recorder_recovery(const struct sl_recorder *r);
 /* Whether there was a journal. */
 bool sl_recorder_found(const struct sl_recorder *r);
 
+/* Whether a node found the journal of a single server. sl_recorder_begin() replaces it by a new one,
+ * so the owner makes durable first what it must remember of sl_recorder_recovery(). */
+bool sl_recorder_converts(const struct sl_recorder *r);
+
 /* Get the next item that must be held, and tell the journal that it is held. Ends items that have
  * expired. Bytes are borrowed until sl_recorder_begin(). Returns false at the end. Set *cursor to 0
  * before the first call. */
@@ -77,8 +81,8 @@ uint64_t sl_recorder_end(struct server *s, enum sl_item_kind kind, struct sl_byt
  * SL_JOURNAL_FAILED. */
 uint64_t sl_recorder_put_fences(struct server *s, sl_fence limit);
 
-/* Add an item to the copy; only from `copy` of the owner. Sets item->bound_ms. NULL: memory is
- * exhausted. */
+/* Add an item to the copy; only from `copy` of the owner. Sets item->bound_ms, unless the owner has
+ * set it to the expiry. NULL: memory is exhausted. */
 void sl_recorder_copy(struct server *s, struct sl_item *item);
 
 struct sl_journal *sl_recorder_journal(const struct sl_recorder *r);

@@ -39,7 +39,7 @@ static void kill_spare_node(struct sim_world *w)
     }
     if (good < all / 2 + 2) return;
     SIM_TRACE(w, "n%u stays down for a while", victim + 1);
-    sim_machine_kill(w, victim);
+    sim_machine_kill(w, victim, false);
 }
 
 void sim_contest_begin(struct sim_world *w)

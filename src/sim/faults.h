@@ -23,11 +23,13 @@
     FAULT(CRASH,   "crash",   5000, "nodes are killed and started again") \
     FAULT(OUTAGE,  "outage",  1500, "all nodes are killed at once") \
     FAULT(PAUSE,   "pause",   4000, "nodes and clients pause for a while") \
+    FAULT(POWER,   "power",   4000, "machines that are killed also lose power, and writes that were not durable") \
     FAULT(DISK,    "disk",    3000, "disks are slow, and writes fail") \
     FAULT(DRIFT,   "drift",   5000, "clocks run at the fastest and slowest permitted speeds") \
     FAULT(WALL,    "wall",    5000, "wall clocks differ by up to an hour, and are set") \
     FAULT(NODES,   "nodes",   5000, "two operators add and remove nodes") \
     FAULT(EMPTY,   "empty",   2000, "nodes lose their data directory") \
+    FAULT(COPY,    "copy",    1500, "nodes start with an old copy of their data directory") \
     FAULT(STEAL,   "steal",   5000, "clients have priorities, and steal locks") \
     FAULT(FORCE,   "force",   1500, "with steal: a stealing client is granted the lock after a while, even if it is still held") \
     FAULT(MOVE,    "move",    6000, "clients move to other nodes") \

@@ -70,6 +70,7 @@ void sim_heal_begin(struct sim_world *w)
         return;
     }
     SIM_TRACE(w, "nothing breaks any more");
+    sim_nemesis_end_old_copies(w, SIM_NEVER);
     sim_heal_enter(w, SIM_HEAL_WAIT);
     for (uint32_t m = 0; m < SIM_NODES; m++) heal_machine(w, m, members);
     for (uint32_t c = 0; c < w->client_count; c++) {

@@ -94,10 +94,15 @@ static void bring_back(struct sim_world *w)
 
 /* ---- machines ---- */
 
-static void crash(struct sim_world *w, uint32_t m)
+bool sim_nemesis_takes_power(struct sim_world *w)
+{
+    return sim_has_fault(w, SIM_FAULT_POWER) && sl_random_maybe(&w->random, 5000);
+}
+
+static void crash(struct sim_world *w, uint32_t m, bool power)
 {
     if (m >= SIM_NODES || !sim_machine_runs(w, m)) return;
-    sim_machine_kill(w, m);
+    sim_machine_kill(w, m, power);
     sim_schedule(w, draw_length(w),
                  (struct sim_event){.type = SIM_EVENT_START, .node = m});
 }
@@ -105,21 +110,23 @@ static void crash(struct sim_world *w, uint32_t m)
 void sim_nemesis_crash(struct sim_world *w, uint32_t m)
 {
     if (!sim_has_fault(w, SIM_FAULT_CRASH) || !sim_machine_runs(w, m)) return;
-    sim_machine_kill(w, m);
+    sim_machine_kill(w, m, sim_nemesis_takes_power(w));
     sim_schedule(w, sl_random_between(&w->random, 0, 20000),
                  (struct sim_event){.type = SIM_EVENT_START, .node = m});
 }
 
 static void crash_some(struct sim_world *w)
 {
-    crash(w, some_machine(w));
-    if (sl_random_maybe(&w->random, 2000)) crash(w, some_machine(w));
+    bool power = sim_nemesis_takes_power(w);
+    crash(w, some_machine(w), power);
+    if (sl_random_maybe(&w->random, 2000)) crash(w, some_machine(w), power);
 }
 
 static void crash_all(struct sim_world *w)
 {
     if (!sl_random_maybe(&w->random, 3000)) return;
-    for (uint32_t m = 0; m < SIM_NODES; m++) crash(w, m);
+    bool power = sim_nemesis_takes_power(w);
+    for (uint32_t m = 0; m < SIM_NODES; m++) crash(w, m, power);
 }
 
 static void pause_one(struct sim_world *w)
@@ -185,7 +192,7 @@ static uint32_t emptied(const struct sim_world *w)
     for (uint32_t m = 0; m < SIM_NODES; m++) {
         const struct sim_machine *x = &w->machines[m];
         bool back = x->node != NULL && is_member(x, m);
-        if (x->is_emptied && !back) bits |= 1u << sim_node_id(m);
+        if (x->is_old || (x->is_emptied && !back)) bits |= 1u << sim_node_id(m);
     }
     return bits;
 }
@@ -219,6 +226,22 @@ static bool is_one_membership(const struct sim_world *w)
     return true;
 }
 
+/* Kill a node, and empty its data directory. */
+static void empty(struct sim_world *w, uint32_t m)
+{
+    struct sim_machine *x = &w->machines[m];
+    SIM_TRACE(w, "n%u loses its data directory", m + 1);
+    if (sim_machine_runs(w, m)) sim_machine_kill(w, m, false);
+    memset(&x->disk, 0, sizeof x->disk);
+    sim_disk_erase(&x->journal);
+    x->remembered.is = false;
+    x->is_emptied = true;
+    x->is_old = false;
+    w->checker.newest_version[m] = 0;
+    sim_schedule(w, draw_length(w),
+                 (struct sim_event){.type = SIM_EVENT_START, .node = m});
+}
+
 static void empty_a_directory(struct sim_world *w)
 {
     uint32_t m = newcomer(w), members = sim_checker_newest_members(&w->checker);
@@ -226,14 +249,86 @@ static void empty_a_directory(struct sim_world *w)
     /* If two nodes lost their data directory, there might never be a majority again. */
     if (m >= SIM_NODES || (emptied(w) & members) != 0 || !is_one_membership(w)) return;
     if (__builtin_popcount(members) < 3 || !sl_random_maybe(&w->random, 3000)) return;
+    empty(w, m);
+}
+
+/* ---- an old copy of a data directory ---- */
+
+static void back_up(struct sim_world *w, uint32_t m)
+{
     struct sim_machine *x = &w->machines[m];
-    SIM_TRACE(w, "n%u loses its data directory", m + 1);
-    sim_machine_kill(w, m);
-    memset(&x->disk, 0, sizeof x->disk);
-    x->is_emptied = true;
+    SIM_TRACE(w, "the directory of n%u is copied", m + 1);
+    sim_disk_erase(&x->backup.journal);
+    x->backup = (struct sim_backup){.is = true,
+                                    .disk = x->disk,
+                                    .journal = sim_disk_copy(&x->journal),
+                                    .states = *sl_node_identity(x->node)};
+}
+
+/* Return whether all other members would reject the node after it went back to its backup, even
+ * if they restart. */
+static bool is_missed(const struct sim_world *w, uint32_t m, bool in_place)
+{
+    const struct sim_machine *x = &w->machines[m];
+    uint32_t members = sim_checker_newest_members(&w->checker);
+    struct sl_node_identity old = x->backup.states;
+    if (old.run_count == SL_NODE_RUNS_MAX)
+        memmove(old.runs, old.runs + 1, --old.run_count * sizeof *old.runs);
+    old.runs[old.run_count++] = (struct sl_node_run){
+        1, x->backup.journal.chain.position, in_place};
+    if ((members & 1u << sim_node_id(m)) == 0) return false;
+    if (x->backup.disk.force.count < 2) return false; /* It needs no other node. */
+    for (uint32_t o = 0; o < SIM_NODES; o++) {
+        if (o == m) continue;
+        /* A node that was removed while it was down would still work with it. */
+        const struct sl_node_durable *d = &w->machines[o].disk;
+        bool is_member = (members & 1u << sim_node_id(o)) != 0;
+        /* A node that is about to be added would not know it. */
+        if (d->vote.version > d->force.version || d->stored.version > d->force.version)
+            return false;
+        if (!is_member && d->force.version == 0) continue;
+        if (!sim_machine_runs(w, o)) return false;
+        struct sl_node_stats stats;
+        sl_node_stats(w->machines[o].node, sim_machine_now(w, o), &stats);
+        if (stats.changing ||
+            !sl_node_remembers(w->machines[o].node, sim_node_id(m), &old))
+            return false;
+    }
+    return true;
+}
+
+static void restore_old_copy(struct sim_world *w)
+{
+    uint32_t m = some_machine(w), members = sim_checker_newest_members(&w->checker);
+    if (m >= SIM_NODES || (emptied(w) & members) != 0 || !is_one_membership(w)) return;
+    struct sim_machine *x = &w->machines[m];
+    bool in_place = sl_random_maybe(&w->random, 5000) &&
+                    x->backup.journal.boot == x->journal.boot;
+    if (!x->backup.is || x->backup.disk.birth != x->disk.birth ||
+        sl_random_maybe(&w->random, 2000)) {
+        if (x->disk.birth != 0) back_up(w, m);
+        return;
+    }
+    if (__builtin_popcount(members) < 3 || !is_missed(w, m, in_place)) return;
+    SIM_TRACE(w, "n%u gets an old copy of its directory%s", m + 1,
+              in_place ? ", in place" : "");
+    sim_machine_kill(w, m, false);
+    x->remembered.is = false;
+    x->disk = x->backup.disk;
+    sim_disk_put_back(&x->journal, &x->backup.journal, in_place);
+    x->is_old = x->is_emptied = true;
+    x->old_until_us = w->now_us + draw_length(w);
     w->checker.newest_version[m] = 0;
-    sim_schedule(w, draw_length(w),
+    sim_schedule(w, sl_random_between(&w->random, 0, 20000),
                  (struct sim_event){.type = SIM_EVENT_START, .node = m});
+}
+
+void sim_nemesis_end_old_copies(struct sim_world *w, int64_t now_us)
+{
+    for (uint32_t m = 0; m < SIM_NODES; m++) {
+        struct sim_machine *x = &w->machines[m];
+        if (x->is_old && now_us >= x->old_until_us) empty(w, m);
+    }
 }
 
 /* ---- choosing faults ---- */
@@ -243,11 +338,12 @@ void sim_nemesis_act(struct sim_world *w)
     static const struct {
         enum sim_fault fault;
         void (*act)(struct sim_world *w);
-    } acts[] = {{SIM_FAULT_CUT, cut_a_link},         {SIM_FAULT_PART, part_some},
-                {SIM_FAULT_CRASH, crash_some},       {SIM_FAULT_OUTAGE, crash_all},
-                {SIM_FAULT_PAUSE, pause_one},        {SIM_FAULT_DISK, hurt_a_disk},
-                {SIM_FAULT_DRIFT, change_speed},     {SIM_FAULT_WALL, step_a_clock},
-                {SIM_FAULT_EMPTY, empty_a_directory}};
+    } acts[] = {
+        {SIM_FAULT_CUT, cut_a_link},          {SIM_FAULT_PART, part_some},
+        {SIM_FAULT_CRASH, crash_some},        {SIM_FAULT_OUTAGE, crash_all},
+        {SIM_FAULT_PAUSE, pause_one},         {SIM_FAULT_DISK, hurt_a_disk},
+        {SIM_FAULT_DRIFT, change_speed},      {SIM_FAULT_WALL, step_a_clock},
+        {SIM_FAULT_EMPTY, empty_a_directory}, {SIM_FAULT_COPY, restore_old_copy}};
     const uint32_t n = sizeof acts / sizeof acts[0];
     if (w->heal != SIM_HEAL_NOT) return;
     if (sim_has_fault(w, SIM_FAULT_ROLLING)) {
@@ -255,6 +351,7 @@ void sim_nemesis_act(struct sim_world *w)
         return;
     }
     bring_back(w);
+    sim_nemesis_end_old_copies(w, w->now_us);
     for (uint32_t tries = 0; tries < n; tries++) {
         uint32_t i = sl_random_below(&w->random, n);
         if (!sim_has_fault(w, acts[i].fault)) continue;
@@ -292,7 +389,9 @@ static bool draw_change(struct sim_world *w, struct sl_node_request *ask,
     int count = __builtin_popcount(members);
     /* If one of two nodes loses its data directory, the membership can never change
      * again. */
-    int least = sim_has_fault(w, SIM_FAULT_EMPTY) ? 3 : 2;
+    bool may_lose = sim_has_fault(w, SIM_FAULT_EMPTY) ||
+                    sim_has_fault(w, SIM_FAULT_COPY);
+    int least = may_lose ? 3 : 2;
     if (count <= 3) w->growing = true;
     if (count >= 5) w->growing = false;
     bool add = count <= least ||

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "majority/membership.h"
 #include "sim/world.h"
 
 #define SILENCE_US 500000 /* When a node gives up a silent peer. */
@@ -121,16 +122,20 @@ static bool is_open(const struct sim_world *w, uint32_t m)
 {
     const struct sim_machine *x = &w->machines[m];
     return x->node != NULL && w->now_us >= x->paused_us && x->disk.birth != 0 &&
-           x->disk.birth == sl_node_birth(x->node);
+           x->disk.birth == sl_node_identity(x->node)->birth;
 }
 
 static bool set_link(struct sim_world *w, uint32_t m, uint32_t other, bool up)
 {
     struct sim_machine *x = &w->machines[m];
     const char *why = "";
-    uint64_t birth = up ? sl_node_birth(w->machines[other].node) : 0;
     bool ok = sl_node_link(x->node, sim_machine_now(w, m), sim_node_id(other), up,
-                           birth, &why);
+                           up ? sl_node_identity(w->machines[other].node) : NULL, &why);
+    if (up && ok && w->machines[other].is_old && !x->is_old &&
+        sl_membership_find(sl_node_membership(x->node), sim_node_id(other)) >= 0)
+        sim_checker_wrong(&w->checker,
+                          "n%u accepts n%u, whose directory is an old copy", m + 1,
+                          other + 1);
     x->links[other].up = up && ok;
     x->links[other].broken_us = -1;
     SIM_TRACE(w, "n%u %s n%u%s%s", m + 1,

@@ -11,7 +11,9 @@
 enum sim_event_type {
     SIM_EVENT_MESSAGE,  /* A packet arrives at a node. */
     SIM_EVENT_TICK,     /* The timer of a node fires. */
-    SIM_EVENT_WRITTEN,  /* A write to disk has ended. */
+    SIM_EVENT_WRITTEN,  /* A write of the node's file has ended. */
+    SIM_EVENT_SYNCED,   /* A sync of the journal has ended. */
+    SIM_EVENT_MEND,     /* A failed journal is replaced. */
     SIM_EVENT_REQUEST,  /* A client's request arrives at a node. */
     SIM_EVENT_HANGUP,   /* A node notices that a client disconnected. */
     SIM_EVENT_ANSWER,   /* An answer arrives at a client. */

@@ -9,8 +9,9 @@
 
 /* The faults that must not cost a lease. With other faults, losing a lease would be
  * correct. */
-#define HARMLESS \
-    (1u << SIM_FAULT_ROLLING | 1u << SIM_FAULT_DRIFT | 1u << SIM_FAULT_WALL)
+#define HARMLESS                                                              \
+    (1u << SIM_FAULT_ROLLING | 1u << SIM_FAULT_DRIFT | 1u << SIM_FAULT_WALL | \
+     1u << SIM_FAULT_POWER)
 
 void sim_rolling_draw(struct sim_world *w)
 {
@@ -33,14 +34,17 @@ void sim_rolling_draw(struct sim_world *w)
 #define CUT_OFF_US 700000 /* Minimum; the other nodes give up the link earlier. */
 
 /* Return whether all nodes are ready, as an operator can see in NODES and INFO of each
- * node. */
+ * node. No grant waits for a sync: while only a bare majority knows a lease, none of
+ * these nodes may be lost. */
 static bool are_ready(const struct sim_world *w)
 {
     for (uint32_t m = 0; m < w->node_count; m++) {
         for (uint32_t o = 0; o < w->node_count; o++)
             if (o != m && !w->machines[m].links[o].up) return false;
         struct sl_node_stats stats;
-        if (!sim_machine_runs(w, m)) return false;
+        if (!sim_machine_runs(w, m) ||
+            sl_journal_pending_any(w->machines[m].journal.journal) != 0)
+            return false;
         sl_node_stats(w->machines[m].node, sim_machine_now(w, m), &stats);
         if (stats.silent_ms > 0 || stats.learning_ms > 0) return false;
     }
@@ -59,7 +63,7 @@ void sim_rolling_act(struct sim_world *w)
                          w->cut_off_us - w->now_us);
     } else {
         w->rolled++;
-        sim_machine_kill(w, m);
+        sim_machine_kill(w, m, sim_nemesis_takes_power(w));
         sim_schedule(w, sl_random_between(r, 1000, 100000),
                      (struct sim_event){.type = SIM_EVENT_START, .node = m});
     }

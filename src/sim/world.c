@@ -39,6 +39,10 @@ static void draw_limits(struct sim_world *w)
     w->limits.forget_ms = sl_random_between(r, w->lease_max_ms / 2,
                                             3 * w->lease_max_ms);
     w->limits.waiting_messages_max = sl_random_maybe(r, 1000) ? 4 : 64;
+    /* Some leases are longer, and some are not; or all must be durable. */
+    w->volatile_ms = sl_random_maybe(r, 1000)
+                         ? 0
+                         : sl_random_between(r, w->lease_min_ms, w->lease_max_ms);
 }
 
 static void draw_counts(struct sim_world *w)
@@ -138,6 +142,67 @@ static void update_peers(struct sim_world *w, uint32_t m)
     for (uint32_t i = 0; i < n; i++) w->machines[m].peers |= 1u << peers[i].id;
 }
 
+/* Write the state of a node to x->remembered. Returns the first key whose state is not the same as
+ * before, or SIM_KEYS. */
+static uint32_t remember(struct sim_machine *x, struct sl_now now)
+{
+    struct sim_remembered was = x->remembered, *is = &x->remembered;
+    struct sl_item item;
+    uint64_t cursor = 0;
+    memset(is, 0, sizeof *is);
+    is->is = true;
+    is->now = was.is ? was.now : now; /* Compare the states at the same time. */
+    while (sl_node_item(x->node, &cursor, &item)) {
+        if (item.kind != SL_ITEM_KEY) continue;
+        uint32_t k = (uint32_t)(item.key.at[1] - '0');
+        if (item.value.n > SIM_STATE_BYTES) abort();
+        is->keys[k].bytes = item.value.n;
+        memcpy(is->keys[k].at, item.value.at, item.value.n);
+    }
+    uint32_t differs = SIM_KEYS;
+    for (uint32_t k = SIM_KEYS; k-- > 0;) {
+        struct sl_node_copy copy = {0};
+        sl_node_copy(x->node, is->now, sim_key_bytes(k), &copy);
+        is->keys[k].fence = copy.fence;
+        is->keys[k].agreed = copy.agreed;
+        is->keys[k].reserved = copy.reserved;
+        is->keys[k].wanted = copy.reserved ? copy.wanted : 0;
+        if (was.is && memcmp(&was.keys[k], &is->keys[k], sizeof is->keys[k]) != 0)
+            differs = k;
+    }
+    return differs;
+}
+
+/* Read the journal, and create the node. */
+static void recover(struct sim_world *w, uint32_t m, struct sl_node_start *start)
+{
+    struct sim_machine *x = &w->machines[m];
+    struct sl_now now = sim_machine_now(w, m);
+    struct sl_recovery r;
+    sim_disk_open(&x->journal, now, w->volatile_ms, &r);
+    if (r.result != SL_RECOVERY_OK)
+        sim_checker_wrong(&w->checker, "n%u cannot read its journal: %d", m + 1,
+                          (int)r.result);
+    sim_disk_start(&x->journal, &r, start);
+    x->node = sl_node_new(start, now);
+    if (x->node == NULL) abort();
+    int status = sim_disk_restore(&x->journal, now, &r, x->node);
+    if (status != SLUICE_OK)
+        sim_checker_wrong(&w->checker, "n%u cannot restore its journal: status %d",
+                          m + 1, status);
+    sim_disk_begin(&x->journal, now, &r, x->node);
+    uint32_t forgot = r.same_life && !x->is_old ? remember(x, now) : SIM_KEYS;
+    if (forgot < SIM_KEYS)
+        sim_checker_wrong(&w->checker,
+                          "n%u has forgotten the state of k%u in the same life", m + 1,
+                          forgot);
+    x->remembered.is = false;
+    SIM_TRACE(w, "n%u recovers %zu items in %s life, and waits until %lld", m + 1,
+              r.items, r.same_life ? "the same" : "another",
+              (long long)r.wait_until_ms);
+    sl_recovery_end(&r);
+}
+
 void sim_machine_start(struct sim_world *w, uint32_t m)
 {
     struct sim_machine *x = &w->machines[m];
@@ -149,11 +214,10 @@ void sim_machine_start(struct sim_world *w, uint32_t m)
                                   .limits = w->limits};
     if (m < w->node_count && x->disk.birth == 0 && !x->is_emptied)
         first_list(w, &start.bootstrap);
-    x->node = sl_node_new(&start, sim_machine_now(w, m));
-    if (x->node == NULL) abort();
+    recover(w, m, &start);
     x->life = ++w->lives;
     sim_checker_started(&w->checker, m);
-    x->writing = false;
+    x->writing = x->mends = false;
     x->due_ms = SL_NEVER;
     x->tick_us = SIM_NEVER;
     x->idle_ticks = 0;
@@ -165,22 +229,29 @@ void sim_machine_start(struct sim_world *w, uint32_t m)
     sim_machine_settle(w, m);
 }
 
-/* Simulate a loss of power. A pending write may or may not be on disk. */
+/* Simulate a loss of power. The machine boots at once, and its clock begins at 0. */
 static void lose_power(struct sim_world *w, struct sim_machine *x)
 {
-    if (x->writing && sl_random_maybe(&w->random, 5000)) x->disk = x->ahead;
-    x->writing = false;
-    if (sl_random_maybe(&w->random, 3000))
-        x->clock = draw_clock(w); /* The whole machine restarted. */
+    sim_disk_lose_power(&x->journal, &w->random, 0);
+    x->clock = draw_clock(w);
+    x->clock.began_us = 0;
+    x->remembered.is = false;
 }
 
-void sim_machine_kill(struct sim_world *w, uint32_t m)
+void sim_machine_kill(struct sim_world *w, uint32_t m, bool power)
 {
     struct sim_machine *x = &w->machines[m];
-    SIM_TRACE(w, "n%u is killed%s", m + 1, x->writing ? ", while it writes" : "");
+    SIM_TRACE(w, "n%u %s%s", m + 1, power ? "loses power" : "is killed",
+              x->writing ? ", while it writes" : "");
+    x->remembered.is = false;
+    if (!sl_journal_failed(x->journal.journal)) remember(x, sim_machine_now(w, m));
     sl_node_free(x->node);
     x->node = NULL;
-    lose_power(w, x);
+    sim_disk_kill(&x->journal);
+    /* A pending write may or may not be on disk. */
+    if (x->writing && sl_random_maybe(&w->random, 5000)) x->disk = x->ahead;
+    x->writing = false;
+    if (power) lose_power(w, x);
     for (uint32_t c = 0; c < SIM_CLIENTS; c++) {
         /* The clients of the node notice after a while. In a rolling restart, clients
          * detect this themselves. */
@@ -225,8 +296,22 @@ static void do_write(struct sim_world *w, uint32_t m, const struct sl_node_durab
                      (struct sim_event){.type = SIM_EVENT_CRASH, .node = m});
 }
 
+/* Everything that a node has recorded must be written before it shows anything. */
+static void check_written(struct sim_world *w, uint32_t m,
+                          const struct sl_node_order *o)
+{
+    struct sl_bytes records;
+    uint64_t position;
+    bool shows = o->type == SL_NODE_ORDER_SEND || o->type == SL_NODE_ORDER_ANSWER ||
+                 o->type == SL_NODE_ORDER_EVENT;
+    if (shows && sl_journal_take(w->machines[m].journal.journal, &records, &position))
+        sim_checker_wrong(&w->checker, "n%u shows something before it is written",
+                          m + 1);
+}
+
 static void do_order(struct sim_world *w, uint32_t m, const struct sl_node_order *o)
 {
+    check_written(w, m, o);
     mix(w, (uint64_t)w->now_us << 8 ^ (uint64_t)o->type << 4 ^ m);
     switch (o->type) {
         case SL_NODE_ORDER_SEND:
@@ -243,6 +328,10 @@ static void do_order(struct sim_world *w, uint32_t m, const struct sl_node_order
             sim_client_event(w, m, o->event);
             break;
         case SL_NODE_ORDER_WRITE: do_write(w, m, o->durable); break;
+        case SL_NODE_ORDER_RECORD:
+            sim_disk_write(&w->machines[m].journal, sim_machine_now(w, m));
+            mix(w, w->machines[m].journal.bytes);
+            break;
         case SL_NODE_ORDER_LINKS: update_peers(w, m); break;
         case SL_NODE_ORDER_LOG: SIM_TRACE(w, "n%u says: %s", m + 1, o->text); break;
     }
@@ -252,7 +341,8 @@ static void do_order(struct sim_world *w, uint32_t m, const struct sl_node_order
 static void set_alarm(struct sim_world *w, uint32_t m)
 {
     struct sim_machine *x = &w->machines[m];
-    sl_ms due = sl_node_due(x->node);
+    sl_ms due = sl_node_due(x->node), sync_ms = sl_journal_sync_due(x->journal.journal);
+    if (sync_ms < due) due = sync_ms;
     if (due == SL_NEVER || due >= x->due_ms) return;
     int64_t at = sim_clock_when(&x->clock, due * 1000);
     if (at < w->now_us + 20) at = w->now_us + 20;
@@ -287,14 +377,42 @@ static void inspect(struct sim_world *w, uint32_t m)
     mix(w, stats.requests ^ (uint64_t)peer.rtt_ms);
 }
 
+/* Begin a sync of the journal if one is due. After a failure, replace the file later. */
+static void sync_journal(struct sim_world *w, uint32_t m)
+{
+    struct sim_machine *x = &w->machines[m];
+    struct sl_random *r = &w->random;
+    struct sl_journal *j = x->journal.journal;
+    if (sl_journal_failed(j) && !x->mends && !x->journal.is_syncing) {
+        x->mends = true;
+        sim_schedule(
+            w, 1000000,
+            (struct sim_event){.type = SIM_EVENT_MEND, .node = m, .number = x->life});
+    }
+    if (sl_journal_sync_due(j) > sim_machine_now(w, m).ms) return;
+    sim_disk_sync_begin(&x->journal);
+    /* After the faults, requests must be decided within a few answer times. */
+    int64_t takes_us = sl_random_between(r, 100,
+                                         w->heal == SIM_HEAL_NOT ? 10000 : 1000);
+    if (w->now_us < x->slow_us) takes_us += sl_random_between(r, 0, 1000000);
+    sim_schedule(
+        w, takes_us,
+        (struct sim_event){.type = SIM_EVENT_SYNCED, .node = m, .number = x->life});
+    /* A crash before the sync has ended exposes nodes that rely on it too early. */
+    if (sim_has_fault(w, SIM_FAULT_CRASH) && sl_random_maybe(r, 200))
+        sim_schedule(w, sl_random_between(r, 0, takes_us),
+                     (struct sim_event){.type = SIM_EVENT_CRASH, .node = m});
+}
+
 #define ORDERS_MAX 100000
-#define INSPECT_EVERY 64 /* Not after every event, because inspecting is slow. */
+#define INSPECT_EVERY 64 /* Not at every event, because inspecting is slow. */
 
 void sim_machine_settle(struct sim_world *w, uint32_t m)
 {
     struct sim_machine *x = &w->machines[m];
     struct sl_node_order o;
     uint32_t orders = 0;
+    if (++x->settled % INSPECT_EVERY == 0) inspect(w, m);
     while (sl_node_next(x->node, &o)) {
         do_order(w, m, &o);
         if (++orders < ORDERS_MAX) continue;
@@ -304,7 +422,8 @@ void sim_machine_settle(struct sim_world *w, uint32_t m)
     if (orders > 0) x->idle_ticks = 0;
     sim_checker_membership(&w->checker, m, sl_node_membership(x->node));
     sl_node_check(x->node);
-    if (++x->settled % INSPECT_EVERY == 0) inspect(w, m);
+    sl_journal_check(x->journal.journal);
+    sync_journal(w, m);
     set_alarm(w, m);
 }
 
@@ -339,6 +458,28 @@ static void written(struct sim_world *w, const struct sim_event *e)
     sim_machine_settle(w, e->node);
 }
 
+static void synced(struct sim_world *w, const struct sim_event *e)
+{
+    struct sim_machine *x = &w->machines[e->node];
+    bool ok = w->now_us >= x->failing_us;
+    if (!ok) SIM_TRACE(w, "n%u cannot sync its journal", e->node + 1);
+    sim_disk_sync_end(&x->journal, ok);
+    sl_node_synced(x->node, sim_machine_now(w, e->node));
+    sim_machine_settle(w, e->node);
+}
+
+static void mend(struct sim_world *w, const struct sim_event *e)
+{
+    struct sim_machine *x = &w->machines[e->node];
+    x->mends = false;
+    if (w->now_us >= x->failing_us && sl_journal_failed(x->journal.journal)) {
+        SIM_TRACE(w, "n%u writes a new journal", e->node + 1);
+        sim_disk_mend(&x->journal, sim_machine_now(w, e->node), x->node);
+        sl_node_synced(x->node, sim_machine_now(w, e->node));
+    }
+    sim_machine_settle(w, e->node);
+}
+
 static void request(struct sim_world *w, const struct sim_event *e)
 {
     struct sim_machine *x = &w->machines[e->node];
@@ -365,7 +506,8 @@ static bool is_ready(struct sim_world *w, struct sim_event *e)
 {
     const struct sim_machine *x = &w->machines[e->node];
     if (x->node == NULL) return false;
-    bool of_a_life = e->type == SIM_EVENT_TICK || e->type == SIM_EVENT_WRITTEN;
+    bool of_a_life = e->type == SIM_EVENT_TICK || e->type == SIM_EVENT_WRITTEN ||
+                     e->type == SIM_EVENT_SYNCED || e->type == SIM_EVENT_MEND;
     if (of_a_life && e->number != x->life) return false;
     if ((e->type == SIM_EVENT_REQUEST || e->type == SIM_EVENT_HANGUP) &&
         e->link != x->life)
@@ -386,6 +528,8 @@ static void node_event(struct sim_world *w, struct sim_event *e)
         case SIM_EVENT_MESSAGE: sim_net_deliver(w, e); break;
         case SIM_EVENT_TICK: tick(w, e); break;
         case SIM_EVENT_WRITTEN: written(w, e); break;
+        case SIM_EVENT_SYNCED: synced(w, e); break;
+        case SIM_EVENT_MEND: mend(w, e); break;
         case SIM_EVENT_REQUEST: request(w, e); break;
         case SIM_EVENT_HANGUP: hangup(w, e); break;
         default: break;
@@ -398,6 +542,8 @@ static void handle(struct sim_world *w, struct sim_event *e)
         case SIM_EVENT_MESSAGE:
         case SIM_EVENT_TICK:
         case SIM_EVENT_WRITTEN:
+        case SIM_EVENT_SYNCED:
+        case SIM_EVENT_MEND:
         case SIM_EVENT_REQUEST:
         case SIM_EVENT_HANGUP: node_event(w, e); break;
         case SIM_EVENT_ANSWER: sim_client_answered(w, e->other, e); break;
@@ -462,8 +608,12 @@ static void begin(struct sim_world *w)
 static void end_run(struct sim_world *w)
 {
     for (uint32_t m = 0; m < SIM_NODES; m++) {
-        sl_node_free(w->machines[m].node);
-        w->machines[m].node = NULL;
+        struct sim_machine *x = &w->machines[m];
+        sl_node_free(x->node);
+        x->node = NULL;
+        sim_disk_kill(&x->journal);
+        sim_disk_erase(&x->journal);
+        sim_disk_erase(&x->backup.journal);
     }
     sim_queue_clear(&w->queue);
 }

@@ -17,6 +17,7 @@
 #include "base/random.h"
 #include "sim/checker.h"
 #include "sim/clock.h"
+#include "sim/disk.h"
 #include "sim/faults.h"
 #include "sim/queue.h"
 
@@ -53,14 +54,44 @@ struct sim_link {
     int64_t last_us;
 };
 
+/* An old copy of the data directory of a machine. */
+struct sim_backup {
+    bool is;
+    struct sl_node_durable disk;
+    struct sim_disk journal;
+    struct sl_node_identity
+        states; /* What a node with this copy states in the same life. */
+};
+
+/* The state of a node when it was killed, as bytes. In the same life, the next start must find
+ * all of it. */
+#define SIM_STATE_BYTES 2048
+struct sim_remembered {
+    bool is;
+    struct sl_now now;
+    struct {
+        size_t bytes;
+        char at[SIM_STATE_BYTES];
+        sl_fence fence; /* What the node says about the key. */
+        bool agreed, reserved;
+        int32_t wanted;
+    } keys[SIM_KEYS];
+};
+
 struct sim_machine {
     struct sl_node *node; /* NULL: the node is down. */
     uint64_t life; /* The number of this start; each start in the world has its own. */
     struct sim_clock clock;
     int64_t wall_off_us;
-    struct sl_node_durable disk;  /* The data on disk, */
-    struct sl_node_durable ahead; /* and the data that is being written. */
+    struct sl_node_durable disk;  /* The file of the node, */
+    struct sl_node_durable ahead; /* and the content that is being written. */
     bool writing;
+    struct sim_disk journal;
+    bool mends;               /* An event to write a new journal is scheduled. */
+    struct sim_backup backup; /* An old copy of both. */
+    bool is_old;              /* It has an old copy, and must be rejected, */
+    int64_t old_until_us;     /* until the operator empties the directory. */
+    struct sim_remembered remembered;
     bool is_emptied; /* The machine has lost its data directory once. */
     uint32_t peers;  /* Bits of ids. */
     sl_ms due_ms;    /* The time for which a tick is scheduled. */
@@ -169,6 +200,7 @@ struct sim_world {
     uint32_t faults;
     struct sl_node_limits limits;
     sl_ms lease_min_ms, lease_max_ms; /* The range of leases that clients request. */
+    sl_ms volatile_ms;                /* Longer leases must be durable. */
     uint32_t node_count, key_count, client_count, operator_count;
     uint32_t loss, doubles; /* Per 10,000 messages. */
     int64_t short_us, tail_us, ages_us;
@@ -229,7 +261,8 @@ void sim_world_free(struct sim_world *w);
 void sim_schedule(struct sim_world *w, int64_t delay_us, struct sim_event h);
 
 void sim_machine_start(struct sim_world *w, uint32_t m);
-void sim_machine_kill(struct sim_world *w, uint32_t m);
+/* Kill the process. With `power`, the machine loses power as well. */
+void sim_machine_kill(struct sim_world *w, uint32_t m, bool power);
 bool sim_machine_runs(const struct sim_world *w, uint32_t m);
 struct sl_now sim_machine_now(const struct sim_world *w, uint32_t m);
 
@@ -278,6 +311,10 @@ struct sl_bytes sim_key_bytes(uint32_t key);
 /* --- nemesis.c -------------------------------------------------------------------- */
 
 void sim_nemesis_act(struct sim_world *w);
+/* Draw whether a machine that is killed also loses power. */
+bool sim_nemesis_takes_power(struct sim_world *w);
+/* Empty the directories that are old copies since long enough. */
+void sim_nemesis_end_old_copies(struct sim_world *w, int64_t now_us);
 void sim_nemesis_crash(struct sim_world *w, uint32_t m);
 void sim_nemesis_part(struct sim_world *w, uint32_t side, int64_t length_us);
 void sim_operator_act(struct sim_world *w, uint32_t operator);

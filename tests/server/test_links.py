@@ -26,6 +26,7 @@ from live import (Client, Closed, Failure, Server, check, check_that, encode, ma
 SECRET = "the nodes' secret, of 33 bytes: \x7e"
 PORT = 5627
 NAME = b"sluice-node"
+PROTOCOL = 3
 
 
 # --- Nodes and peers --------------------------------------------------------------------
@@ -49,7 +50,7 @@ def node(t, n=1, count=3, secret=SECRET, options=(), wait=True, **more):
 
 
 def proof(role, caller, callee, nonces, secret=SECRET):
-    text = "sluice-node 2 %s %d %d %s %s" % (role, caller, callee, nonces[0], nonces[1])
+    text = "sluice-node %d %s %d %d %s %s" % (PROTOCOL, role, caller, callee, nonces[0], nonces[1])
     return hmac.new(secret.encode(), text.encode(), hashlib.sha256).hexdigest()
 
 
@@ -91,11 +92,11 @@ class Peer(Client):
 
     def challenged(self):
         got = self.reply()
-        check(got[:3] + [len(got)], [b"NONCE", NAME, b"2", 4], "what a caller is told first")
+        check(got[:3] + [len(got)], [b"NONCE", NAME, b"%d" % PROTOCOL, 4], "what a caller is told first")
         self.nonces = [nonce(), got[3].decode()]
         return self
 
-    def hello(self, id=None, to=1, name=NAME, protocol=2, proof_=None, **more):
+    def hello(self, id=None, to=1, name=NAME, protocol=PROTOCOL, proof_=None, **more):
         self.challenged()
         self.to = to
         self.number = self.number if id is None else id
@@ -104,12 +105,12 @@ class Peer(Client):
         return self
 
     def welcomed(self):
-        check(self.reply(), [b"WELCOME", b"2", b"%d" % self.to,
+        check(self.reply(), [b"WELCOME", b"%d" % PROTOCOL, b"%d" % self.to,
                              proof("callee", self.number, self.to, self.nonces).encode()], "the answer to HELLO")
         return self
 
     def settings(self, birth=7, lines="lease-max=1ms\n"):
-        return self.send("SETTINGS", birth, lines)
+        return self.send("SETTINGS", birth, "%d:0:0" % birth, lines)
 
     def linked(self, to=1, birth=7):
         """The whole of it: the link is up."""
@@ -121,12 +122,12 @@ class Peer(Client):
 
     def challenge(self):
         self.nonces[1] = nonce()
-        return self.send("NONCE", NAME, 2, self.nonces[1])
+        return self.send("NONCE", NAME, PROTOCOL, self.nonces[1])
 
     def called(self, by=1):
         self.challenge()
         got = self.reply()
-        check(got[:3] + [len(got)], [b"HELLO", NAME, b"2", 7], "the first words")
+        check(got[:3] + [len(got)], [b"HELLO", NAME, b"%d" % PROTOCOL, 7], "the first words")
         check(got[3:5], [b"%d" % by, b"%d" % self.number], "who calls whom")
         self.by = by
         self.nonces[0] = got[5].decode()
@@ -134,7 +135,7 @@ class Peer(Client):
         return self
 
     def welcome(self, id=None, secret=SECRET):
-        return self.send("WELCOME", 2, self.number if id is None else id,
+        return self.send("WELCOME", PROTOCOL, self.number if id is None else id,
                          proof("callee", self.by, self.number, self.nonces, secret))
 
     def shown(self):
@@ -144,7 +145,7 @@ class Peer(Client):
     # When it is up.
 
     def beat(self):
-        return self.send("BEAT", 0, 1, 99, int(time.monotonic() * 1000), 0, 0, 0, 0)
+        return self.send("BEAT", 0, 1, 99, int(time.monotonic() * 1000), 0, 0, 0, 0, 0, 0)
 
     def keep_up(self, seconds=0.0):
         """Say that we are here, for so long; and read what comes."""
@@ -394,16 +395,16 @@ def a_stranger_learns_nothing_that_depends_on_the_secret(t):
     said = []
     for n in (1, 3):
         heard = []
-        for words in ((), ("HELLO",), ("HELLO", NAME, 2, 2, n, "0" * 64, "0" * 64), ("HELLO", NAME, 2, n, n, "0" * 64, "0" * 64),
-                      ("HELLO", NAME, 2, 2, 9, "0" * 64, "0" * 64), ("HELLO", NAME, 1, 2, n, "0" * 64),
-                      ("WELCOME", 2, 2, "0" * 64), ("NONCE", NAME, 2, "0" * 64), ("SETTINGS", 7, ""), ("PING",)):
+        for words in ((), ("HELLO",), ("HELLO", NAME, PROTOCOL, 2, n, "0" * 64, "0" * 64), ("HELLO", NAME, PROTOCOL, n, n, "0" * 64, "0" * 64),
+                      ("HELLO", NAME, PROTOCOL, 2, 9, "0" * 64, "0" * 64), ("HELLO", NAME, 1, 2, n, "0" * 64),
+                      ("WELCOME", PROTOCOL, 2, "0" * 64), ("NONCE", NAME, PROTOCOL, "0" * 64), ("SETTINGS", 7, ""), ("PING",)):
             p = Peer.of(n)
             if words:
                 p.send(*words)
             else:
                 p.socket.shutdown(socket.SHUT_WR)
             whole = p.until_closed()
-            fresh = re.match(rb"\*4\r\n\$5\r\nNONCE\r\n\$11\r\nsluice-node\r\n\$1\r\n2\r\n\$64\r\n([0-9a-f]{64})\r\n", whole)
+            fresh = re.match(rb"\*4\r\n\$5\r\nNONCE\r\n\$11\r\nsluice-node\r\n\$1\r\n3\r\n\$64\r\n([0-9a-f]{64})\r\n", whole)
             check_that(fresh, "%r is answered with a nonce first: %r" % (words, whole))
             check_that(len(whole) < 300, "%d bytes are said to a stranger" % len(whole))
             heard.append(whole[fresh.end():])
@@ -423,10 +424,10 @@ def a_wrong_proof_is_rejected(t):
     for wrong in ("", "0" * 64, "x" * 64, "0" * 63, "0" * 65):
         Peer.of().hello(proof_=wrong).refused("the secrets differ")
     Peer.of().challenged().settings().refused()
-    Peer.of().challenged().send("BEAT", 0, 1, 99, 1, 0, 0, 0, 0).refused()
+    Peer.of().challenged().send("BEAT", 0, 1, 99, 1, 0, 0, 0, 0, 0, 0).refused()
     p = Peer.of().challenged()
     right = proof("caller", 2, 1, p.nonces)
-    p.send("HELLO", NAME, 2, 2, 1, p.nonces[0], right.upper()).refused()
+    p.send("HELLO", NAME, PROTOCOL, 2, 1, p.nonces[0], right.upper()).refused()
     check([states(s)[2], s.number("links_rejected")], ["down", 9])
 
 
@@ -436,17 +437,17 @@ def a_reflected_proof_is_rejected(t):
     s = node(t)
     # The callee's proof, as the caller's.
     p = Peer.of().challenged()
-    p.send("HELLO", NAME, 2, 2, 1, p.nonces[0], proof("callee", 2, 1, p.nonces)).refused("the secrets differ")
+    p.send("HELLO", NAME, PROTOCOL, 2, 1, p.nonces[0], proof("callee", 2, 1, p.nonces)).refused("the secrets differ")
     # It calls us: its own proof is not ours.
     called = door.accept().called()
-    called.send("WELCOME", 2, 2, proof("caller", 1, 2, called.nonces)).refused("the secrets differ")
+    called.send("WELCOME", PROTOCOL, 2, proof("caller", 1, 2, called.nonces)).refused("the secrets differ")
     # It calls us with the nonce that it has sent us: then it would believe itself.
     mine, called = Peer.of().challenged(), door.accept()
-    called.send("NONCE", NAME, 2, mine.nonces[1])
+    called.send("NONCE", NAME, PROTOCOL, mine.nonces[1])
     got = called.reply()
-    mine.send("HELLO", NAME, 2, 2, 1, got[5], got[6]).refused("the secrets differ")
+    mine.send("HELLO", NAME, PROTOCOL, 2, 1, got[5], got[6]).refused("the secrets differ")
     mine = Peer.of().challenged()
-    mine.send("HELLO", NAME, 2, 1, 2, got[5], got[6]).refused("the secrets differ")
+    mine.send("HELLO", NAME, PROTOCOL, 1, 2, got[5], got[6]).refused("the secrets differ")
     # And as one that has its own number.
     Peer.of().hello(id=1).refused("two nodes have the id 1")
     check(states(s)[2], "down")
@@ -459,7 +460,7 @@ def a_recorded_handshake_cannot_be_replayed(t):
     again = Peer.of()
     fresh = again.reply()[3].decode()
     check_that(fresh != p.nonces[1], "it draws another number each time")
-    again.send("HELLO", NAME, 2, 2, 1, p.nonces[0], proof("caller", 2, 1, p.nonces)).refused("the secrets differ")
+    again.send("HELLO", NAME, PROTOCOL, 2, 1, p.nonces[0], proof("caller", 2, 1, p.nonces)).refused("the secrets differ")
 
 
 @test
@@ -472,13 +473,13 @@ def a_node_with_the_wrong_identity_is_rejected(t):
     Peer.of().hello(id=16).refused()
     Peer.of().hello(name="sluice").refused()
     called = door.accept()
-    called.send("NONCE", NAME, 3, nonce()).refused("another protocol")
+    called.send("NONCE", NAME, PROTOCOL + 1, nonce()).refused("another protocol")
     called = door.accept().called()
     called.welcome(id=3).refused("another node answers at this address")
     s.until_log("another node answers at this address")
     # What it calls is what has to be shown: a proof for another pair is none.
     called = door.accept().called()
-    called.send("WELCOME", 2, 2, proof("callee", 1, 3, called.nonces)).refused("the secrets differ")
+    called.send("WELCOME", PROTOCOL, 2, proof("callee", 1, 3, called.nonces)).refused("the secrets differ")
 
 
 @test
@@ -501,8 +502,8 @@ def a_changed_node_is_rejected_with_the_reason(t):
 def what_is_not_a_message_is_dropped_and_the_link_stays(t):
     s = node(t)
     p = Peer.of().linked().keep_beating()
-    for words in (("PING",), ("BEAT",), ("BEAT", 0, 1, 2, 3, 4, -1, 6, 7), ("BEAT", 0, 1, 2, 3, 4, 5, 6, 7, 8),
-                  ("STORE", 0, 1, 2, 3, 4, 5, 6, "1:9:0:0:0:2=a:1,1=b:1"), ("HELLO", NAME, 2, 2, 1, nonce(), nonce()),
+    for words in (("PING",), ("BEAT",), ("BEAT", 0, 1, 2, 3, 4, -1, 6, 7, 8, 9), ("BEAT", 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10),
+                  ("STORE", 0, 1, 2, 3, 4, 5, 6, "1:9:0:0:0:2=a:1,1=b:1"), ("HELLO", NAME, PROTOCOL, 2, 1, nonce(), nonce()),
                   ("ACQUIRE", "db"), (b"\0\xff" * 500,), ("",) * 60):
         p.send(*words)
     p.beat()
@@ -621,7 +622,7 @@ def random_bytes_do_no_harm(t):
     print("# seed %d" % seed)
     r = random.Random(seed)
     s = node(t)
-    whole = encode(("HELLO", NAME, 2, 2, 1, nonce(), nonce()))
+    whole = encode(("HELLO", NAME, PROTOCOL, 2, 1, nonce(), nonce()))
     for _ in range(150):
         p = Peer.of()
         data = bytearray(whole)

@@ -241,6 +241,7 @@ static void hear(struct stage *s, sl_node_id id, const struct sl_node_order *o)
         case SL_NODE_ORDER_ANSWER: hear_answer(s, id, o->ticket, o->answer); break;
         case SL_NODE_ORDER_EVENT: hear_event(s, id, o->event); break;
         case SL_NODE_ORDER_WRITE: hear_write(a, o->durable); break;
+        case SL_NODE_ORDER_RECORD: sim_disk_write(&a->journal, clock_of(s, id)); break;
         case SL_NODE_ORDER_LINKS: s->relinks++; break;
         case SL_NODE_ORDER_LOG: snprintf(a->log, sizeof a->log, "%s", o->text); break;
     }
@@ -255,6 +256,23 @@ void disk_done(struct stage *s, sl_node_id id, bool ok)
     CALL(sl_node_written(a->node, clock_of(s, id), ok));
 }
 
+/* Sync its journal if that is due, or mend it. Returns false if there is nothing to do. */
+static bool sync_journal(struct stage *s, sl_node_id id)
+{
+    struct actor *a = &s->actor[id];
+    struct sl_now now = clock_of(s, id);
+    if (a->disk_stopped) return false;
+    if (sl_journal_failed(a->journal.journal)) {
+        if (a->disk_fails) return false;
+        sim_disk_mend(&a->journal, now, a->node);
+    } else if (sl_journal_sync_due(a->journal.journal) <= now.ms) {
+        sim_disk_sync_begin(&a->journal);
+        sim_disk_sync_end(&a->journal, !a->disk_fails);
+    } else return false;
+    CALL(sl_node_synced(a->node, now));
+    return true;
+}
+
 /* All that it has to say; and what it writes is written, if the disk is quick. */
 static void drain(struct stage *s, sl_node_id id)
 {
@@ -267,9 +285,10 @@ static void drain(struct stage *s, sl_node_id id)
         CALL(more = sl_node_next(a->node, &o));
         if (more) hear(s, id, &o);
         else if (a->writes && !a->disk_stopped) disk_done(s, id, !a->disk_fails);
-        else break;
+        else if (!sync_journal(s, id)) break;
     }
     sl_node_check(a->node);
+    sl_journal_check(a->journal.journal);
 }
 
 /* Drains it, and lets the others know of new connections; messages stay in the bag. */
@@ -309,8 +328,9 @@ static bool tell_link(struct stage *s, sl_node_id a, sl_node_id b, bool up)
 {
     const char *why = NULL;
     bool good;
-    uint64_t birth = up ? sl_node_birth(s->actor[b].node) : 0;
-    CALL(good = sl_node_link(s->actor[a].node, clock_of(s, a), b, up, birth, &why));
+    const struct sl_node_identity *states = up ? sl_node_identity(s->actor[b].node)
+                                               : NULL;
+    CALL(good = sl_node_link(s->actor[a].node, clock_of(s, a), b, up, states, &why));
     if (up && !good) assert_non_null(why);
     drain(s, a);
     return good;
@@ -597,9 +617,28 @@ sl_fence acceptor_has(struct stage *s, sl_node_id at)
 
 /* --- Life ---------------------------------------------------------------------------------- */
 
+/* Without a lease-volatile of its own, no lease of the stage is long, and a node that lost power
+ * waits as long as the longest one. */
+static void open_journal(struct stage *s, sl_node_id id, struct sl_recovery *r,
+                         struct sl_node_start *start)
+{
+    struct actor *a = &s->actor[id];
+    struct sl_now now = clock_of(s, id);
+    bool own = s->volatile_ms > 0;
+    sim_disk_open(&a->journal, now, own ? s->volatile_ms : s->limits.lease_max_ms, r);
+    assert_int_equal(r->result, SL_RECOVERY_OK);
+    if (!own && !r->same_life) {
+        r->volatile_ms = s->longest_ms;
+        r->wait_until_ms = s->longest_ms > 0 && r->items > 0 ? now.ms + s->longest_ms
+                                                             : 0;
+    }
+    sim_disk_start(&a->journal, r, start);
+}
+
 static void begin(struct stage *s, sl_node_id id, bool bootstrap)
 {
     struct actor *a = &s->actor[id];
+    struct sl_recovery r;
     struct sl_node_start start = {.id = id,
                                   .epoch = ++s->drawn * 1000 + id,
                                   .birth = ++s->drawn * 1000 + id,
@@ -609,16 +648,24 @@ static void begin(struct stage *s, sl_node_id id, bool bootstrap)
     if (bootstrap) start.bootstrap = s->first;
     a->epoch = start.epoch;
     a->paused = a->writes = false;
+    open_journal(s, id, &r, &start);
     for (int i = 0; a->node == NULL; i++) { /* A test may have taken its memory. */
         assert_true(i < 100);
         CALL(a->node = sl_node_new(&start, clock_of(s, id)));
     }
+    assert_int_equal(sim_disk_restore(&a->journal, clock_of(s, id), &r, a->node),
+                     SLUICE_OK);
+    sim_disk_begin(&a->journal, clock_of(s, id), &r, a->node);
+    sl_recovery_end(&r);
     follow(s, id);
 }
+
+static sl_ms first_volatile_ms; /* Of the next stage. */
 
 struct stage *stage_cold(uint32_t n, const struct sl_node_limits *limits)
 {
     struct stage *s = calloc(1, sizeof *s);
+    s->volatile_ms = first_volatile_ms;
     s->limits = *limits;
     s->now_us = 1000000000;
     s->first = (struct sl_membership){.version = 1, .count = n};
@@ -651,7 +698,16 @@ struct stage *stage_with(uint32_t n, const struct sl_node_limits *limits)
     for (sl_node_id id = 1; id <= n; id++) warm_up(s, id);
     pass(s, 100);
     s->requests = 0;
+    s->longest_ms = 0;
     forget_events(s);
+    return s;
+}
+
+struct stage *stage_durable(uint32_t n, sl_ms volatile_ms)
+{
+    first_volatile_ms = volatile_ms;
+    struct stage *s = stage_new(n);
+    first_volatile_ms = 0;
     return s;
 }
 
@@ -662,7 +718,11 @@ struct stage *stage_new(uint32_t n)
 
 void stage_end(struct stage *s)
 {
-    for (sl_node_id id = 1; id <= STAGE_NODES; id++) sl_node_free(s->actor[id].node);
+    for (sl_node_id id = 1; id <= STAGE_NODES; id++) {
+        sl_node_free(s->actor[id].node);
+        sim_disk_kill(&s->actor[id].journal);
+        sim_disk_erase(&s->actor[id].journal);
+    }
     for (size_t i = 0; i < s->bag_count; i++) free(s->bag[i].bytes);
     for (size_t i = 0; i < s->sent_count; i++) free(s->sent[i].bytes);
     free(s->bag);
@@ -678,12 +738,14 @@ void start(struct stage *s, sl_node_id id)
     settle(s);
 }
 
-static void end(struct stage *s, sl_node_id id, bool written)
+static void end(struct stage *s, sl_node_id id, bool written, bool power)
 {
     struct actor *a = &s->actor[id];
     if (written && a->writes) a->disk = a->written;
     sl_node_free(a->node);
     a->node = NULL;
+    sim_disk_kill(&a->journal);
+    if (power) sim_disk_lose_power(&a->journal, NULL, clock_of(s, id).ms);
     a->writes = a->paused = a->disk_stopped = a->disk_fails = false;
     relink(s);
     settle(s);
@@ -691,12 +753,23 @@ static void end(struct stage *s, sl_node_id id, bool written)
 
 void crash(struct stage *s, sl_node_id id)
 {
-    end(s, id, false);
+    end(s, id, false, true);
 }
 
 void crash_written(struct stage *s, sl_node_id id)
 {
-    end(s, id, true);
+    end(s, id, true, true);
+}
+
+void kill_node(struct stage *s, sl_node_id id)
+{
+    end(s, id, true, false);
+}
+
+void restart_killed(struct stage *s, sl_node_id id)
+{
+    if (is_up(s, id)) kill_node(s, id);
+    start(s, id);
 }
 
 void restart(struct stage *s, sl_node_id id)
@@ -709,6 +782,7 @@ void restart_empty(struct stage *s, sl_node_id id)
 {
     if (is_up(s, id)) crash(s, id);
     s->actor[id].disk = (struct sl_node_durable){0};
+    sim_disk_erase(&s->actor[id].journal);
     start(s, id);
 }
 
@@ -790,6 +864,8 @@ uint64_t stage_ask(struct stage *s, sl_node_id at, struct sl_node_request ask)
     if (ask.key.at == NULL && ask.type < SL_NODE_ADD)
         ask.key = (struct sl_bytes){"k", 1};
     if (ask.lease_ms == 0) ask.lease_ms = 1000;
+    bool leased = ask.type == SL_NODE_ACQUIRE || ask.type == SL_NODE_EXTEND;
+    if (leased && ask.lease_ms > s->longest_ms) s->longest_ms = ask.lease_ms;
     *r = (struct request){
         .at = at, .ask = ask, .sent_us = s->now_us, .client_ppm = s->client_ppm};
     if (ask.key.n > 0 && ask.key.n < STAGE_BYTES) memcpy(r->key, ask.key.at, ask.key.n);

@@ -23,6 +23,7 @@
 
 #include "base/random.h"
 #include "majority/node.h"
+#include "sim/disk.h"
 
 enum {
     STAGE_NODES = 9,
@@ -71,6 +72,7 @@ struct actor {
     struct sl_node_durable disk,
         written; /* What is on it, and what is being written. */
     bool writes;
+    struct sim_disk journal;
     bool disk_stopped, disk_fails;
     unsigned wrote; /* How often. */
     char log[256];  /* What it last said. */
@@ -90,7 +92,9 @@ struct stage {
     int client_ppm; /* How much faster the clocks of clients run who ask from now on. */
     struct sl_membership first; /* The list of the first start. */
     struct sl_node_limits limits;
-    uint64_t drawn; /* Numbers that were "random". */
+    sl_ms volatile_ms; /* lease-volatile; 0: see restart(). */
+    sl_ms longest_ms;  /* The longest lease that a client asked for. */
+    uint64_t drawn;    /* Numbers that were "random". */
     struct parcel *bag;
     size_t bag_count, bag_size;
     struct rule rule[STAGE_RULES];
@@ -129,6 +133,8 @@ extern bool stage_in_node;
 /* Nodes 1 to n of a new cluster; more may be added. */
 struct stage *stage_new(uint32_t n);
 struct stage *stage_with(uint32_t n, const struct sl_node_limits *limits);
+/* One whose longer leases must be durable. */
+struct stage *stage_durable(uint32_t n, sl_ms volatile_ms);
 extern const struct sl_node_limits stage_limits;
 /* Before anybody has asked them for anything. */
 struct stage *stage_cold(uint32_t n, const struct sl_node_limits *limits);
@@ -138,11 +144,17 @@ void stage_end(struct stage *s);
 
 /* One that is on no list and has an empty data directory. */
 void start(struct stage *s, sl_node_id id);
-/* As after kill -9. What was being written is on the disk (or is not). */
+/* The machine loses power. What was being written is on the disk (or is not), and what was not
+ * synced is lost. */
 void crash(struct stage *s, sl_node_id id);
 void crash_written(struct stage *s, sl_node_id id);
-/* Both, and it is back with what is on its disk. */
+/* As after kill -9: what was written to the journal is there, and it is the same life. */
+void kill_node(struct stage *s, sl_node_id id);
+/* It loses power, if it runs, and is back with what is on its disk. Unless the stage has a
+ * lease-volatile, no lease was durable, and the wait is that of the longest one. */
 void restart(struct stage *s, sl_node_id id);
+/* It is killed, and back in the same life. */
+void restart_killed(struct stage *s, sl_node_id id);
 /* Its data directory is lost, too. */
 void restart_empty(struct stage *s, sl_node_id id);
 /* It does nothing for a while; its clock goes on. */

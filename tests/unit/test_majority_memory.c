@@ -132,8 +132,13 @@ TEST(a_change_of_the_list_does_not_need_every_allocation)
 
 TEST(a_node_without_memory_is_none)
 {
-    struct sl_node_start begin = {
-        .id = 1, .epoch = 1, .birth = 1, .seed = 1, .limits = stage_limits};
+    struct sl_journal *journal = sl_journal_new((struct sl_hash_key){1, 2}, 0, 1000);
+    struct sl_node_start begin = {.id = 1,
+                                  .epoch = 1,
+                                  .birth = 1,
+                                  .seed = 1,
+                                  .journal = journal,
+                                  .limits = stage_limits};
     stage_in_node = true;
     for (long n = 0;; n++) {
         memory_fails_after(n);
@@ -149,6 +154,7 @@ TEST(a_node_without_memory_is_none)
     stage_in_node = false;
     memory_is_back();
     sl_node_free(NULL);
+    sl_journal_free(journal);
 }
 
 /* A request for which there is no memory fails at once, and gets no other answer. */

@@ -14,6 +14,7 @@
 
 static char path[] = "/tmp/sluice-unit.XXXXXX";
 static int directory;
+static bool has_journal;
 
 static int make_directory(void **state)
 {
@@ -92,10 +93,10 @@ static void what_is_written_is_read_again(void **state)
     struct sl_node_durable full = a_full_one(), got;
     struct sl_node_durable first = {.id = 1, .birth = 1};
     write_it(&full);
-    assert_int_equal(sl_node_file_read(directory, &got), SL_FOUND);
+    assert_int_equal(sl_node_file_read(directory, &got, &has_journal), SL_FOUND);
     assert_memory_equal(&got, &full, sizeof got);
     write_it(&first);
-    assert_int_equal(sl_node_file_read(directory, &got), SL_FOUND);
+    assert_int_equal(sl_node_file_read(directory, &got, &has_journal), SL_FOUND);
     assert_memory_equal(&got, &first, sizeof got);
     assert_int_equal(faccessat(directory, "node.new", F_OK, 0), -1);
 }
@@ -105,9 +106,11 @@ static void without_a_file_nothing_is_found(void **state)
     (void)state;
     struct sl_node_durable got;
     unlinkat(directory, "node", 0);
-    assert_int_equal(sl_node_file_read(directory, &got), SL_FOUND_NOTHING);
+    assert_int_equal(sl_node_file_read(directory, &got, &has_journal),
+                     SL_FOUND_NOTHING);
     assert_int_equal(mkdirat(directory, "node", 0700), 0);
-    assert_int_equal(sl_node_file_read(directory, &got), SL_FOUND_UNREADABLE);
+    assert_int_equal(sl_node_file_read(directory, &got, &has_journal),
+                     SL_FOUND_UNREADABLE);
     assert_int_equal(errno, EISDIR);
     assert_int_equal(unlinkat(directory, "node", AT_REMOVEDIR), 0);
 }
@@ -121,7 +124,7 @@ static void a_file_that_was_cut_is_not_good(void **state)
     size_t n = read_raw(text, sizeof text);
     for (size_t i = 0; i < n; i++) {
         write_raw(text, i);
-        enum sl_found found = sl_node_file_read(directory, &got);
+        enum sl_found found = sl_node_file_read(directory, &got, &has_journal);
         assert_true(found == SL_FOUND_CUT || found == SL_FOUND_DAMAGED);
     }
 }
@@ -136,7 +139,8 @@ static void a_file_with_another_byte_is_not_good(void **state)
     for (size_t i = 0; i < n; i++) {
         text[i] ^= 1;
         write_raw(text, n);
-        assert_int_not_equal(sl_node_file_read(directory, &got), SL_FOUND);
+        assert_int_not_equal(sl_node_file_read(directory, &got, &has_journal),
+                             SL_FOUND);
         text[i] ^= 1;
     }
 }
@@ -149,7 +153,7 @@ static void an_address_that_could_not_be_read_again_is_not_written(void **state)
     strcpy(bad.stored.at[1].address, "two\nlines:1");
     write_it(&good);
     assert_int_equal(sl_node_file_write(w, directory, &bad), EINVAL);
-    assert_int_equal(sl_node_file_read(directory, &got), SL_FOUND);
+    assert_int_equal(sl_node_file_read(directory, &got, &has_journal), SL_FOUND);
     assert_int_equal(got.birth, 5);
     free(w);
 }

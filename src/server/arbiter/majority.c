@@ -380,6 +380,8 @@ static void carry_out(struct server *s, const struct sl_node_order *o)
         case SL_NODE_ORDER_ANSWER: answer(s, o->ticket, o->answer); break;
         case SL_NODE_ORDER_EVENT: publish(s, o->event); break;
         case SL_NODE_ORDER_WRITE: sl_majority_write(s, o->durable); break;
+        case SL_NODE_ORDER_RECORD:
+            break; /* sl_server_settle() writes before it sends. */
         case SL_NODE_ORDER_LINKS: sl_majority_set_links(s); break;
         case SL_NODE_ORDER_LOG: sl_log(SL_LOG_INFO, o->text, NULL); break;
     }
@@ -428,9 +430,9 @@ struct arbiter *sl_majority_arbiter(struct server *s)
 /* Output limit for frames; forwarding stops before it is reached. */
 #define FORWARD_BYTES ((size_t)4 << 20)
 
-static uint64_t birth(const struct server *s)
+static const struct sl_node_identity *identity(const struct server *s)
 {
-    return sl_node_birth(s->majority->node);
+    return sl_node_identity(s->majority->node);
 }
 
 /* Write the settings that must be the same on all nodes, because each node must accept the requests
@@ -448,11 +450,10 @@ static void settings(const struct server *s, char *out, size_t n)
              set->engine == SL_ENGINE_ETCD ? set->etcd_prefix : "", set->majority_keys);
 }
 
-static bool link_up(struct server *s, sl_node_id id, uint64_t its_birth,
-                    const char **why)
+static bool link_up(struct server *s, sl_node_id id,
+                    const struct sl_node_identity *states, const char **why)
 {
-    if (!sl_node_link(s->majority->node, s->now, id, true, its_birth, why))
-        return false;
+    if (!sl_node_link(s->majority->node, s->now, id, true, states, why)) return false;
     sl_forward_linked(s, id);
     return true;
 }
@@ -460,7 +461,7 @@ static bool link_up(struct server *s, sl_node_id id, uint64_t its_birth,
 static void link_down(struct server *s, sl_node_id id, enum sl_link_end how)
 {
     const char *why;
-    sl_node_link(s->majority->node, s->now, id, false, 0, &why);
+    sl_node_link(s->majority->node, s->now, id, false, NULL, &why);
     sl_forward_unlinked(s, id, how);
 }
 
@@ -480,7 +481,7 @@ static size_t frame_bytes(const struct server *s)
                               : (size_t)s->settings->command_bytes_max + FORWARD_BYTES;
 }
 
-const struct sl_link_handler sl_majority_links = {.birth = birth,
+const struct sl_link_handler sl_majority_links = {.identity = identity,
                                                   .settings = settings,
                                                   .up = link_up,
                                                   .down = link_down,

@@ -13,6 +13,9 @@ struct sl_majority {
     struct sl_textfile_writer *writer;
     struct sl_node_durable next; /* The content that is being written. */
     bool starting;               /* Write synchronously, not on a worker thread. */
+    bool has_journal;            /* The last run of this node had a journal. */
+    bool was_server;             /* A single server has used the directory. */
+    uint64_t copy_cursor;        /* Where the copy of the journal continues. */
     bool writing;                /* The worker thread uses `result` and `writer`. */
     int result;
     int failed; /* The errno of the last write; 0: it succeeded. */

@@ -12,6 +12,7 @@
 #include "server/net/links.h"
 #include "server/net/membership_text.h"
 #include "server/observe/log.h"
+#include "server/recorder.h"
 
 static int fail(const struct sl_majority *m, const char *what, const char *why)
 {
@@ -85,10 +86,9 @@ static int convert_directory(struct sl_majority *m, enum sl_directory_use use,
 {
     struct sl_state_reading r;
     enum sl_found found = sl_state_read(&r, m->directory.fd);
-    if (found == SL_FOUND_NOTHING && use == SL_DIRECTORY_IS_NEW) {
-        sl_log(SL_LOG_INFO, "data: the directory contains no earlier state",
-               "directory", m->directory.path, NULL);
-        return 0;
+    if (found == SL_FOUND_NOTHING) {
+        m->was_server = use == SL_DIRECTORY_OF_SERVER;
+        return 0; /* The journal has the rest. */
     }
     if (found != SL_FOUND)
         return sl_directory_refuse(&m->directory, "state", found, AS_IF_LOST_STATE);
@@ -109,7 +109,8 @@ static int convert_directory(struct sl_majority *m, enum sl_directory_use use,
 static int read_directory(struct sl_majority *m, struct sl_node_start *start)
 {
     enum sl_directory_use use = sl_directory_use(&m->directory);
-    enum sl_found found = sl_node_file_read(m->directory.fd, &start->kept);
+    enum sl_found found = sl_node_file_read(m->directory.fd, &start->kept,
+                                            &m->has_journal);
     if (found == SL_FOUND_NOTHING && use != SL_DIRECTORY_OF_NODE)
         return convert_directory(m, use, start);
     if (found != SL_FOUND)
@@ -218,13 +219,131 @@ static struct sl_node_limits limits_of(const struct sl_settings *set)
     return l;
 }
 
-/* Create the node, and write its file before it serves any client. */
-static int begin(struct server *s, const struct sl_node_start *start)
+/* --- Start: the journal ---------------------------------------------------------------------- */
+
+/* A few items are copied in each loop iteration. */
+#define ITEMS_A_COPY 100
+
+static int copy_items(struct server *s, bool first)
+{
+    struct sl_majority *m = s->majority;
+    struct sl_item item;
+    if (first) m->copy_cursor = 0;
+    for (int i = 0; i < ITEMS_A_COPY; i++) {
+        if (!sl_node_item(m->node, &m->copy_cursor, &item)) return 0;
+        sl_recorder_copy(s, &item);
+    }
+    return 1;
+}
+
+static void became_durable(struct server *s)
+{
+    sl_node_synced(s->majority->node, s->now);
+}
+
+/* The node keeps back what depends on the journal, and does not vote, until the journal works
+ * again. */
+static void journal_failed(struct server *s)
+{
+    (void)s;
+}
+
+static const struct sl_recorder_owner recorder_owner = {
+    .durable = became_durable, .failed = journal_failed, .copy = copy_items};
+
+/* The journal of a single server: wait until its leases have expired, and use fences above its
+ * limit. */
+static void convert_journal(const struct server *s, struct sl_node_start *start)
+{
+    const struct sl_recovery *r = sl_recorder_recovery(s->recorder);
+    sl_ms until_ms = r->wait_until_ms;
+    struct sl_item item;
+    uint64_t cursor = 0;
+    while (sl_recovery_next(r, &cursor, &item))
+        if (item.kind == SL_ITEM_GRANT && item.bound_ms > until_ms)
+            until_ms = item.bound_ms;
+    if (until_ms - s->now.ms > start->silence_ms)
+        start->silence_ms = until_ms - s->now.ms;
+    if (r->fence_limit > start->floor) start->floor = r->fence_limit;
+    char ms[24];
+    snprintf(ms, sizeof ms, "%" PRId64, start->silence_ms);
+    sl_log(SL_LOG_INFO,
+           "data: the directory of a single server is now the directory of this node; "
+           "the node does not vote until the leases of the server have expired",
+           "directory", s->directory.path, "ms", ms, NULL);
+}
+
+static int open_journal(struct server *s, struct sl_node_start *start)
+{
+    const struct sl_majority *m = s->majority;
+    if (sl_recorder_open(s, SL_JOURNAL_OF_NODE, &recorder_owner) != 0) return -1;
+    const struct sl_recovery *r = sl_recorder_recovery(s->recorder);
+    bool found = sl_recorder_found(s->recorder);
+    if (m->has_journal && !found && !sl_recorder_converts(s->recorder))
+        return fail(m,
+                    "data: the file \"journal\" of this node is missing; " AS_IF_LOST,
+                    "no such file");
+    if (sl_recorder_converts(s->recorder)) convert_journal(s, start);
+    else if (m->was_server && !found)
+        return fail(
+            m,
+            "data: the journal of the single server that used this directory is "
+            "missing; " AS_IF_LOST_STATE,
+            "no such file");
+    else if (!found && start->kept.birth == 0 && start->floor == 0)
+        sl_log(SL_LOG_INFO, "data: the directory contains no earlier state",
+               "directory", m->directory.path, NULL);
+    start->journal = sl_recorder_journal(s->recorder);
+    start->same_life = found && r->same_life;
+    start->wait_until_ms = found ? r->wait_until_ms : 0;
+    start->wait_ms = r->volatile_ms;
+    return 0;
+}
+
+static int restore(struct server *s)
+{
+    const struct sl_recovery *r = sl_recorder_recovery(s->recorder);
+    struct sl_majority *m = s->majority;
+    struct sl_item item;
+    uint64_t cursor = 0;
+    char items[24];
+    while (sl_recorder_next(s, &cursor, &item)) {
+        int status = sl_node_restore(m->node, s->now, &item, r->shift_ms);
+        if (status != SLUICE_OK)
+            return fail(m, "data: cannot restore the journal of this node",
+                        sluice_status_word(status));
+    }
+    sl_node_restored(m->node);
+    snprintf(items, sizeof items, "%zu", r->items);
+    if (sl_recorder_found(s->recorder))
+        sl_log(SL_LOG_INFO, "data: the votes of the last run are restored", "items",
+               items, "life", r->same_life ? "the same" : r->why_other, NULL);
+    return 0;
+}
+
+/* Write the file of the node if it must be written. */
+static void write_file(struct server *s)
+{
+    struct sl_node_order o;
+    struct sl_majority *m = s->majority;
+    if (sl_node_order_file(m->node, &o)) sl_majority_write(s, o.durable);
+}
+
+/* Create the node, and write its files before it serves any client. The journal of a single server
+ * is replaced only when the file of the node contains what must be remembered of it. In all other
+ * cases the journal is written first, because the file of the node says that there is one. */
+static int begin(struct server *s, struct sl_node_start *start)
 {
     struct sl_majority *m = s->majority;
     m->starting = true;
+    if (open_journal(s, start) != 0) return -1;
     m->node = sl_node_new(start, s->now);
     if (m->node == NULL) return fail(m, "cannot start", "out of memory");
+    if (restore(s) != 0) return -1;
+    if (sl_recorder_converts(s->recorder)) write_file(s);
+    if (m->failed != 0) return sl_directory_fail_disk(&m->directory, m->failed);
+    if (sl_recorder_begin(s, 0, start->wait_until_ms) != 0) return -1;
+    if (!m->has_journal) sl_node_rewrite(m->node);
     if (sl_links_start(s, &sl_majority_links) != 0) return -1;
     sl_majority_set_links(s);
     do {
@@ -265,6 +384,7 @@ void sl_majority_stop(struct server *s)
 {
     sl_links_stop(s);
     while (s->majority->writing) uv_run(s->loop, UV_RUN_ONCE);
+    sl_recorder_stop(s, true);
 }
 
 /* --- Inspection ------------------------------------------------------------------------------- */

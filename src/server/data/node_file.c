@@ -7,7 +7,7 @@
 static const struct sl_textfile_kind kind = {.name = "node",
                                              .name_new = "node.new",
                                              .magic = "sluice node ",
-                                             .format_oldest = SL_NODE_FORMAT,
+                                             .format_oldest = SL_NODE_FORMAT_OLDEST,
                                              .format = SL_NODE_FORMAT};
 
 /* --- Writing --------------------------------------------------------------- */
@@ -151,12 +151,15 @@ static bool read_all(struct sl_textfile_reader *r, struct sl_node_durable *d)
     return true;
 }
 
-enum sl_found sl_node_file_read(int directory, struct sl_node_durable *out)
+enum sl_found sl_node_file_read(int directory, struct sl_node_durable *out,
+                                bool *has_journal)
 {
     struct sl_textfile_reader r;
     *out = (struct sl_node_durable){0};
+    *has_journal = false;
     enum sl_found found = sl_textfile_open(&r, directory, &kind);
     if (found != SL_FOUND) return found;
+    *has_journal = r.format > 1;
     if (!read_all(&r, out)) found = SL_FOUND_NONSENSE;
     sl_textfile_close(&r);
     return found;

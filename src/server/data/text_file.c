@@ -231,6 +231,7 @@ static enum sl_found check_all(struct sl_textfile_reader *r,
     if (!sl_textfile_skip(r, kind->magic)) return SL_FOUND_FOREIGN;
     if (!sl_textfile_number(r, 0, INT64_MAX, '\n', &format)) return SL_FOUND_DAMAGED;
     bool known = format >= kind->format_oldest && format <= kind->format;
+    r->format = format;
     return known ? check_sum(r) : SL_FOUND_VERSION;
 }
 

@@ -57,6 +57,7 @@ struct sl_textfile_reader {
     char *text;
     size_t n; /* The length of the text without the checksum line. */
     char *at; /* The next byte to read. */
+    int64_t format;
 };
 
 /* Check the whole file, and move to its second line. After SL_FOUND, call sl_textfile_close(). */

@@ -2,8 +2,8 @@
  *
  *     caller                                        callee
  *       NONCE, HELLO and WELCOME between them
- *       SETTINGS BIRTH LINES -->
- *                            <-- SETTINGS BIRTH LINES
+ *       SETTINGS BIRTH RUNS LINES -->
+ *                            <-- SETTINGS BIRTH RUNS LINES
  *
  * A node that rejects the other one sends REFUSED with the reason, and closes the link. The
  * callee sends its settings only when it has accepted those of the caller. So when the link is up
@@ -88,14 +88,58 @@ static bool proof_holds(const struct link *k, struct sl_bytes word)
     return sl_proof_holds(&k->handshake, its_role, k->server->settings->secret, word);
 }
 
+/* The runs of a node as text: epoch, position and whether it is the same life, of each run. */
+#define RUN_BYTES 48
+#define RUNS_BYTES (SL_NODE_RUNS_MAX * RUN_BYTES)
+
+static void write_runs(struct sl_resp_writer *w, const struct sl_node_identity *self)
+{
+    char text[RUNS_BYTES] = "";
+    size_t n = 0;
+    for (uint32_t i = 0; i < self->run_count; i++)
+        n += (size_t)snprintf(text + n, sizeof text - n, "%s%" PRIu64 ":%" PRIu64 ":%d",
+                              i > 0 ? "," : "", self->runs[i].epoch,
+                              self->runs[i].position, self->runs[i].same_life);
+    sl_resp_text(w, text);
+}
+
+/* Cut a number that ends with this character, or at the end. */
+static bool cut_number(struct sl_bytes *text, char end, uint64_t *out)
+{
+    const char *at = text->n > 0 ? memchr(text->at, end, text->n) : NULL;
+    size_t n = at != NULL ? (size_t)(at - text->at) : text->n;
+    if (!sl_parse_u64((struct sl_bytes){text->at, n}, UINT64_MAX, out)) return false;
+    size_t used = at != NULL ? n + 1 : n;
+    *text = (struct sl_bytes){text->at + used, text->n - used};
+    return true;
+}
+
+static bool read_runs(struct sl_bytes text, struct sl_node_identity *out)
+{
+    uint64_t same_life;
+    while (text.n > 0) {
+        if (out->run_count == SL_NODE_RUNS_MAX) return false;
+        struct sl_node_run *run = &out->runs[out->run_count++];
+        if (!cut_number(&text, ':', &run->epoch) ||
+            !cut_number(&text, ':', &run->position) ||
+            !cut_number(&text, ',', &same_life) || same_life > 1 || run->epoch == 0)
+            return false;
+        run->same_life = same_life == 1;
+    }
+    return out->run_count > 0;
+}
+
 static void write_settings(struct link *k)
 {
     char lines[SETTINGS_BYTES] = "";
     struct sl_resp_writer *w = sl_link_out(k);
-    k->server->links->handler->settings(k->server, lines, sizeof lines);
-    sl_resp_array(w, 3);
+    const struct sl_link_handler *handler = k->server->links->handler;
+    const struct sl_node_identity *self = handler->identity(k->server);
+    handler->settings(k->server, lines, sizeof lines);
+    sl_resp_array(w, 4);
     sl_resp_text(w, "SETTINGS");
-    write_number(w, k->server->links->handler->birth(k->server));
+    write_number(w, self->birth);
+    write_runs(w, self);
     sl_resp_text(w, lines);
 }
 
@@ -360,12 +404,13 @@ static void replace(struct link *k)
 }
 
 /* Ask the handler whether to accept the link. The handler may immediately send to the node. */
-static bool is_wanted(struct link *k, uint64_t birth, const char **why)
+static bool is_wanted(struct link *k, const struct sl_node_identity *states,
+                      const char **why)
 {
     size_t before = k->out.n;
     if (k->role == SL_CALLEE) write_settings(k);
     k->phase = SL_LINK_UP;
-    if (k->server->links->handler->up(k->server, k->id, birth, why)) return true;
+    if (k->server->links->handler->up(k->server, k->id, states, why)) return true;
     k->phase = SL_LINK_AWAITS_SETTINGS;
     k->out.n = before;
     return false;
@@ -375,9 +420,10 @@ static void take_settings(struct link *k, const struct sl_args *args)
 {
     struct server *s = k->server;
     const char *why = "the node is not accepted";
-    uint64_t birth;
-    if (!is_command(args, "SETTINGS", 3) ||
-        !sl_parse_u64(args->at[1], UINT64_MAX, &birth)) {
+    struct sl_node_identity states = {0};
+    if (!is_command(args, "SETTINGS", 4) ||
+        !sl_parse_u64(args->at[1], UINT64_MAX, &states.birth) ||
+        !read_runs(args->at[2], &states)) {
         refuse(k, "the connecting node did not send its settings");
         return;
     }
@@ -389,8 +435,8 @@ static void take_settings(struct link *k, const struct sl_args *args)
         replace(k);
         return;
     }
-    compare(k, args->at[2]);
-    if (must_be_equal(k, args->at[2], &why)) {
+    compare(k, args->at[3]);
+    if (must_be_equal(k, args->at[3], &why)) {
         refuse(k, why);
         return;
     }
@@ -399,7 +445,7 @@ static void take_settings(struct link *k, const struct sl_args *args)
         s->links->handler->down(s, k->id, SL_END_REPLACED);
         replace(old);
     }
-    if (!is_wanted(k, birth, &why)) refuse(k, why);
+    if (!is_wanted(k, &states, &why)) refuse(k, why);
 }
 
 void sl_link_shake(struct link *k, const struct sl_args *args)

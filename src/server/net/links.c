@@ -505,6 +505,17 @@ void sl_links_flush(struct server *s)
         sl_link_flush(sl_container_of(s->links->dirty.next, struct link, dirty));
 }
 
+void sl_links_cut_dirty(struct server *s)
+{
+    if (s->links == NULL) return;
+    while (!sl_list_empty(&s->links->dirty)) {
+        struct link *k = sl_container_of(s->links->dirty.next, struct link, dirty);
+        sl_list_remove(&k->dirty);
+        k->out.n = 0;
+        sl_link_close(k, "the journal of this node cannot be written");
+    }
+}
+
 void sl_links_view(const struct server *s, struct sl_links_view *out)
 {
     static const struct sl_links_view none;

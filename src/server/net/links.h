@@ -10,7 +10,7 @@
 #ifndef SL_SERVER_NET_LINKS_H
 #define SL_SERVER_NET_LINKS_H
 
-#include "majority/message.h"
+#include "majority/node.h"
 #include "resp/reader.h"
 #include "server/server.h"
 
@@ -21,14 +21,15 @@ enum sl_link_end { SL_END_REPLACED, SL_END_SILENT, SL_END_CLOSED };
 /* Callbacks to the module that started the links. They are called only from callbacks of the loop,
  * never from inside a function of this header. */
 struct sl_link_handler {
-    /* Data that is sent to the other side: the birth of this node (majority/node.h), and the
+    /* Data that is sent to the other side: what this node states about its data directory, and the
      * settings that should be equal, one "name=value" per line. */
-    uint64_t (*birth)(const struct server *s);
+    const struct sl_node_identity *(*identity)(const struct server *s);
     void (*settings)(const struct server *s, char *out, size_t n);
 
     /* A link is up. To close it, return false and set *why, which is sent to the other side and
      * logged. */
-    bool (*up)(struct server *s, sl_node_id id, uint64_t birth, const char **why);
+    bool (*up)(struct server *s, sl_node_id id, const struct sl_node_identity *states,
+               const char **why);
     void (*down)(struct server *s, sl_node_id id, enum sl_link_end how);
 
     /* A connection attempt to a node has failed. */
@@ -63,6 +64,9 @@ void sl_links_set(struct server *s, const struct sl_member *at, uint32_t n);
 /* Send a message at the end of the callback, together with other output to that node. */
 void sl_links_send(struct server *s, sl_node_id to, const struct sl_message *m);
 void sl_links_flush(struct server *s);
+
+/* Close the links with output that is not sent yet, and drop that output. */
+void sl_links_cut_dirty(struct server *s);
 
 /* Return the writer for a frame, or NULL if the link is not up. */
 struct sl_resp_writer *sl_links_frame(struct server *s, sl_node_id to);
