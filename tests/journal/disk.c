@@ -75,7 +75,8 @@ static struct {
     uint64_t nth; /* 0: none. */
     void (*happen)(void *arg);
     void *arg;
-    bool is_due; /* In the middle of this call, or after it. */
+    bool is_due;          /* In the middle of this call, or after it. */
+    uint64_t after_fault; /* Becomes nth when a fault happens; 0: no accident. */
 } accident;
 static struct {
     void (*run)(void *arg);
@@ -175,11 +176,11 @@ static void write_back_some(struct inode *i, size_t page)
     }
     if (high > i->space) high = i->space;
     /* Often a whole range is old or new, because the kernel writes in order. */
-    uint64_t style = draw(4), border = low < high ? low + draw(high - low) : 0;
+    uint64_t style = draw(6), border = low < high ? low + draw(high - low) : 0;
     for (uint64_t p = low / page * page; p < high; p += page) {
-        size_t until = style == 0   ? (size_t)draw(i->count + 1)
-                       : style == 1 ? draw(2) * i->count
-                       : style == 2 ? (p < border ? i->count : 0)
+        size_t until = style < 2    ? (size_t)draw(i->count + 1)
+                       : style < 4  ? draw(2) * i->count
+                       : style == 4 ? (p < border ? i->count : 0)
                                     : (p < border ? 0 : i->count);
         for (size_t c = 0; c < until; c++)
             apply(&i->changes[c], i->durable, i->space, p, p + page);
@@ -279,7 +280,7 @@ void disk_open(uint64_t seed)
     memset(descriptors, 0, sizeof descriptors);
     random_state = seed;
     fault.error = 0;
-    accident.nth = 0;
+    accident.nth = accident.after_fault = 0;
     accident.is_due = dead = false;
     meanwhile.run = NULL;
     memset(counts, 0, sizeof counts);
@@ -288,6 +289,11 @@ void disk_open(uint64_t seed)
     difficult = false;
     can_allocate = can_zero = true;
     type = EXT4;
+}
+
+void disk_seed(uint64_t seed)
+{
+    random_state = seed;
 }
 
 void disk_kill(void)
@@ -337,10 +343,16 @@ void disk_accident(uint64_t nth, void (*happen)(void *arg), void *arg)
     accident.is_due = false;
 }
 
+void disk_accident_after_fault(uint64_t nth, void (*happen)(void *arg), void *arg)
+{
+    disk_accident(0, happen, arg);
+    accident.after_fault = nth;
+}
+
 void disk_dead(bool is)
 {
     dead = is;
-    accident.nth = 0;
+    accident.nth = accident.after_fault = 0;
     accident.is_due = meanwhile.is_running = false;
 }
 
@@ -507,7 +519,8 @@ static bool fails(enum disk_call call)
         return false;
     }
     errno = fault.error;
-    fault.failures++;
+    if (fault.failures++ == 0 && accident.after_fault > 0)
+        accident.nth = accident.after_fault;
     if (fault.more == 0) fault.error = 0;
     else fault.more--;
     return true;

@@ -18,8 +18,10 @@
 /* The descriptor of the directory. */
 #define disk_directory (1 << 20)
 
-/* Begin with an empty disk. All random choices come from the seed. */
+/* Begin with an empty disk. All random choices come from the seed. disk_seed() only changes the
+ * choices that follow. */
 void disk_open(uint64_t seed);
+void disk_seed(uint64_t seed);
 
 /* --- Accidents ------------------------------------------------------------------------ */
 
@@ -44,6 +46,9 @@ void disk_bad_byte(uint64_t offset);
  * disk_dead(): the process is gone, and no call has any effect, until the disk is alive again. */
 void disk_accident(uint64_t nth, void (*happen)(void *arg), void *arg);
 void disk_dead(bool dead);
+
+/* Let this accident happen at the nth call after the next fault (disk_fail()). 0: do not. */
+void disk_accident_after_fault(uint64_t nth, void (*happen)(void *arg), void *arg);
 
 /* Call run(arg) in the middle of each sync and each rename, as another thread would run meanwhile.
  * NULL: do not. */

@@ -1,7 +1,7 @@
 /* faults.c - every system call of the journal fails once, or several times, with every error that
  * matters; then the process is killed, or the power fails.
  *
- *     faults [--short | --long] [--trace]
+ *     faults [--short | --long] [--only rules | replacement | starts | every] [--trace]
  *
  * A script (below) starts a server (owner.h) on a disk in memory (disk.h), and uses every function
  * of src/journal/file.h. The test runs it once for each call, error and number of failures. After
@@ -51,6 +51,17 @@ static void turn(struct owner *o)
 static void copy_all(struct owner *o)
 {
     for (int i = 0; i < OWNER_KEYS; i++) owner_copy(o);
+}
+
+/* While a worker thread syncs or commits. */
+static void loop_meanwhile(void *of)
+{
+    struct owner *o = of;
+    if (!o->serves) return;
+    o->now_ms += 100;
+    owner_extend(o, 3, 3600000);
+    owner_acquire(o, 4, 20000);
+    owner_turn(o);
 }
 
 /* Returns the errno of the start, or 0. */
@@ -167,6 +178,15 @@ static void end_run(struct owner *o, const struct run *r)
     end_process(o);
 }
 
+/* Returns true if the process died, some calls after a fault. */
+static bool run_until_accident(struct owner *o)
+{
+    if (setjmp(dead) != 0) return true;
+    run_script(o);
+    disk_accident(0, NULL, NULL);
+    return false;
+}
+
 /* Returns false if the fault did not happen: there are not so many calls. */
 static bool run(const struct run *r)
 {
@@ -174,6 +194,7 @@ static bool run(const struct run *r)
     disk_open(runs + 1);
     owner_init(o, disk_directory);
     o->may_fail = true;
+    disk_meanwhile(loop_meanwhile, o);
     disk_support(!r->no_allocate, !r->no_allocate);
     if (r->restarted) {
         /* The fault is in a later start, of a journal that has leases. */
@@ -183,14 +204,12 @@ static bool run(const struct run *r)
     }
     disk_be_difficult(r->difficult);
     disk_fail(r->call, r->nth, r->more, r->error);
-    int error = run_script(o);
+    disk_accident_after_fault(r->nth % 8, happen, NULL);
+    bool died = run_until_accident(o);
     uint64_t failures = disk_failures();
-    if (error != 0 && failures == 0) complain(o, "the start fails without a fault");
-    if (error == 0 && failures > 0) {
-        heal(o);
-    } else if (error == 0 && sl_journal_failed(o->j)) {
+    if (!died && failures > 0 && o->serves) heal(o);
+    if (!died && failures == 0 && (!o->serves || sl_journal_failed(o->j)))
         complain(o, "the journal fails without a fault");
-    }
     end_run(o, r);
     runs++;
     report(o, r);
@@ -385,8 +404,9 @@ static int crash_twice(struct owner *o, unsigned powers, uint64_t first,
     return complete;
 }
 
-static void second_crash(void)
+static void second_crash(bool is_long)
 {
+    (void)is_long;
     struct owner *o = &owner;
     uint64_t count = 0;
     for (unsigned powers = 0; powers < 8; powers++) {
@@ -407,6 +427,42 @@ static void second_crash(void)
         }
     }
     stage_ok(count > 500, "a start that crashes, twice: %" PRIu64 " runs", count);
+}
+
+/* Returns whether the replacement was complete. */
+static bool replace_until_accident(struct owner *o)
+{
+    if (setjmp(dead) != 0) return false;
+    owner_replace(o);
+    copy_all(o);
+    owner_commit(o);
+    disk_accident(0, NULL, NULL);
+    return true;
+}
+
+/* A process is killed at every call of a replacement. Its successor goes on with whichever file has
+ * the name, and then the power fails. */
+static void killed_replacement(bool is_long)
+{
+    (void)is_long;
+    bool good = true, complete = false;
+    for (uint64_t nth = 1; good && !complete; nth++)
+        for (uint64_t seed = 0; good && seed < 20; seed++) {
+            struct owner *o = fresh();
+            disk_accident(nth, happen, NULL);
+            complete = replace_until_accident(o);
+            crash(o, false, 0);
+            if (owner_start(o) != 0) complain(o, "the next start fails");
+            owner_acquire(o, 2, 300000);
+            owner_turn(o);
+            owner_sync(o);
+            if (owner_known(o, 2)->fence == 0) complain(o, "nothing is granted");
+            disk_seed(seed);
+            crash(o, true, 4096);
+            good = o->wrong[0] == '\0';
+            if (!good) stage_note("killed at call %" PRIu64 ": %s", nth, o->wrong);
+        }
+    stage_ok(good, "a replacement that is killed, and then a power failure");
 }
 
 static void lives(void)
@@ -436,21 +492,39 @@ static void lives(void)
     stage_ok(good, "only local file systems keep what was written");
 }
 
-int main(int argc, char **argv)
+static void rules(bool is_long)
 {
-    bool is_long = false;
-    const struct test_option options[] = {{"--long", .given = &is_long},
-                                          {"--trace", .given = &owner_trace},
-                                          {.name = NULL}};
-    options_read(argc, argv, "faults [--short | --long] [--trace]", options);
-    stage_open(DEADLINE_S);
+    (void)is_long;
     failed_sync_is_final();
     failed_write_is_final();
     full_disk();
     failed_replacement();
     bad_block();
     lives();
-    second_crash();
-    every_fault(is_long);
+}
+
+static const struct {
+    const char *name;
+    void (*run)(bool is_long);
+} parts[] = {{"rules", rules},
+             {"replacement", killed_replacement},
+             {"starts", second_crash},
+             {"every", every_fault}};
+
+int main(int argc, char **argv)
+{
+    bool is_long = false;
+    const char *only = NULL;
+    const struct test_option options[] = {{"--long", .given = &is_long},
+                                          {"--only", .text = &only},
+                                          {"--trace", .given = &owner_trace},
+                                          {.name = NULL}};
+    options_read(argc, argv,
+                 "faults [--short | --long] [--only rules | replacement | starts | "
+                 "every] [--trace]",
+                 options);
+    stage_open(DEADLINE_S);
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+        if (only == NULL || strcmp(only, parts[i].name) == 0) parts[i].run(is_long);
     stage_close();
 }

@@ -47,14 +47,16 @@ static struct sl_bytes key_of(int key)
     return (struct sl_bytes){names[key], 2};
 }
 
-static struct sl_item item_of(int key, const struct owner_grant *g)
+static struct sl_item item_of(const struct owner *o, int key,
+                              const struct owner_grant *g)
 {
+    static const char value[OWNER_VALUE_BYTES_MAX];
     return (struct sl_item){.kind = SL_ITEM_GRANT,
                             .key = key_of(key),
                             .fence = g->fence,
                             .expiry_ms = g->expiry_ms,
                             .is_long = g->is_long,
-                            .value = {"the value of a grant", 20}};
+                            .value = {value, (size_t)key * o->value_bytes}};
 }
 
 static bool has_record(const struct owner_grant *g)
@@ -122,7 +124,7 @@ static int copy_grant(struct owner *o, int key)
     const struct owner_grant *g = &o->table[key];
     if (!has_record(g)) return 0;
     struct sl_buffer b = {0};
-    struct sl_item item = item_of(key, g);
+    struct sl_item item = item_of(o, key, g);
     sl_journal_bound(o->j, &item);
     if (sl_record_put(&b, &item) != SLUICE_OK) abort();
     int error = sl_journal_file_copy(o->f, (struct sl_bytes){b.at, b.n}, o->now_ms);
@@ -272,7 +274,7 @@ static int start_same_life(struct owner *o)
     for (int key = 0; key < OWNER_KEYS; key++) {
         struct owner_grant *g = &o->table[key];
         if (!has_record(g)) continue;
-        struct sl_item item = item_of(key, g);
+        struct sl_item item = item_of(o, key, g);
         item.bound_ms = SL_NEVER;
         if (g->expiry_ms > o->now_ms) sl_journal_restore(o->j, &item);
         else {
@@ -406,7 +408,7 @@ void owner_acquire(struct owner *o, int key, sl_ms lease_ms)
     uint64_t position;
     if (lease_ms == 0) position = sl_journal_need(o->j, key_of(key));
     else {
-        struct sl_item item = item_of(key, &new);
+        struct sl_item item = item_of(o, key, &new);
         position = sl_journal_put(o->j, now_of(o), &item, (struct sl_item_before){0});
         new.is_long = item.is_long;
     }
@@ -425,7 +427,7 @@ void owner_extend(struct owner *o, int key, sl_ms lease_ms)
         return;
     struct owner_grant new = *g;
     new.expiry_ms = o->now_ms + lease_ms;
-    struct sl_item item = item_of(key, &new);
+    struct sl_item item = item_of(o, key, &new);
     uint64_t position = sl_journal_put(
         o->j, now_of(o), &item,
         (struct sl_item_before){.expiry_ms = g->expiry_ms, .is_long = g->is_long});

@@ -13,6 +13,7 @@
 #define OWNER_KEYS 6
 #define OWNER_WAITS 64
 #define OWNER_VOLATILE_MS 60000
+#define OWNER_VALUE_BYTES_MAX 8192
 
 /* A grant in the table of the owner. */
 struct owner_grant {
@@ -42,7 +43,8 @@ struct owner_wait {
 
 struct owner {
     int directory;
-    unsigned boot; /* The number of the boot of the machine. */
+    size_t value_bytes; /* Of a grant of k1; of k2 twice that, and so on. */
+    unsigned boot;      /* The number of the boot of the machine. */
     sl_ms now_ms;
 
     /* The process: lost when it is killed. */

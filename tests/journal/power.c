@@ -30,6 +30,7 @@ static struct owner owner;
 static uint64_t random_state;
 static jmp_buf dead;
 static const char *program;
+static bool lazy; /* The disk is slow, and there are few syncs. */
 
 static struct counts {
     uint64_t histories, power, kills, second, torn, lost, damaged, unnoticed, faults;
@@ -74,8 +75,8 @@ static void some_request(struct owner *o)
 static void loop_meanwhile(void *of)
 {
     struct owner *o = of;
-    if (!o->serves || draw(2) == 0) return;
-    some_request(o);
+    if (!o->serves || draw(4) == 0) return;
+    for (uint64_t n = 1 + draw(3); n > 0; n--) some_request(o);
     owner_turn(o);
 }
 
@@ -84,7 +85,8 @@ static void one_turn(struct owner *o)
     o->now_ms += (sl_ms)(draw(12) == 0 ? draw(60000) : draw(500));
     for (uint64_t n = draw(4); n > 0; n--) some_request(o);
     owner_turn(o);
-    if (draw(3) == 0 || sl_journal_sync_due(o->j) <= o->now_ms) owner_sync(o);
+    if (draw(lazy ? 8 : 3) == 0 || (!lazy && sl_journal_sync_due(o->j) <= o->now_ms))
+        owner_sync(o);
     if (draw(8) == 0) owner_replace(o);
     if (draw(2) == 0) owner_copy(o);
     if (draw(2) == 0) owner_commit(o);
@@ -103,11 +105,12 @@ static void draw_fault(void)
 /* Start the server and let it work until an accident. Returns false if it stopped cleanly. */
 static bool live(struct owner *o, bool with_faults)
 {
-    disk_accident(1 + draw(draw(2) == 0 ? 16 : 200), happen, NULL);
+    disk_accident(1 + draw(draw(4) == 0 ? 16 : 200), happen, NULL);
     disk_fail(DISK_ANY, 0, 0, 0);
     disk_meanwhile(loop_meanwhile, o);
     disk_be_difficult(draw(4) == 0);
     disk_support(draw(4) != 0, draw(2) == 0);
+    lazy = draw(2) == 0;
     if (with_faults && draw(2) == 0) {
         draw_fault();
         o->may_fail = true;
@@ -223,6 +226,7 @@ static bool run_history(uint64_t seed, uint64_t *failures)
     disk_open(seed ^ 0x5eed);
     owner_init(o, disk_directory);
     bool with_faults = draw(3) == 0;
+    o->value_bytes = draw(3) == 0 ? 0 : (size_t)draw(1600);
     counts.histories++;
     for (uint64_t n = 2 + draw(STARTS_MAX - 1); n > 0 && o->wrong[0] == '\0'; n--) {
         bool accident = live(o, with_faults);

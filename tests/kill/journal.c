@@ -2,7 +2,7 @@
  * acknowledged is still there, in the same life.
  *
  *     journal [--short | --long] [--phase X] [--from N] [--to N] [--stride N]
- *             [--enough N]
+ *             [--enough N] [--limit-ms N]
  *
  * A phase is a script of a small server around src/journal (tests/journal/owner.h). For each
  * instruction of the script, a process runs to that instruction and is killed. Then another process
@@ -24,6 +24,7 @@
 
 #define DEADLINE_SHORT_S 1500 /* Some ten seconds are usual. */
 #define DEADLINE_LONG_S 14000
+#define POINTS_MIN 25    /* Of a phase, whatever --limit-ms is. */
 #define POINTS_SHORT 800 /* Of each phase, at most, in the short run. */
 
 static int directory;
@@ -313,7 +314,7 @@ static size_t run_phase(const struct phase *p)
     if (is_sample) stride = 1;
     struct tour tour = tour_of(sweep_options.from, last, stride);
     size_t gap = (count_steps(&t) + POINTS_SHORT - 1) / POINTS_SHORT;
-    for (size_t i; sweep_next(&w, &tour, SIZE_MAX, &i);) {
+    for (size_t i; sweep_next(&w, &tour, is_sample ? SIZE_MAX : POINTS_MIN, &i);) {
         if (is_sample && (repeats(&t, i) || left-- > 0)) continue;
         left = gap - 1;
         one_point(p, &t, i, &w);
@@ -338,7 +339,7 @@ int main(int argc, char **argv)
     size_t points = 0;
     sweep_read_options(argc, argv, "--phase",
                        "journal [--short | --long] [--phase a|...|g] [--from N] "
-                       "[--to N] [--stride N] [--enough N]",
+                       "[--to N] [--stride N] [--enough N] [--limit-ms N]",
                        20, 0);
     stage_open(sweep_options.is_long ? DEADLINE_LONG_S : DEADLINE_SHORT_S);
     open_directory();

@@ -6,6 +6,7 @@
     live SUITE/NAME PATTERN   a test of tests/SUITE/test_NAME.py fails: SUITE is cli, server or
                               storage (for sluice-offline)
     kill PROGRAM ARGUMENT...  tests/kill/PROGRAM counts a wrong or inexact end
+    journal PROGRAM [PART]    tests/journal/PROGRAM, on a disk in memory, reports a failure
     damage ARGUMENT...        tests/damage/segment reports a failure
     tx ANOMALY                tests/tx/kills.py finds this anomaly
     fuzz NAME                 tests/fuzz/run finds an input within two minutes
@@ -206,6 +207,23 @@ class Kill(Counted):
         self.program = "tests/kill/" + program
 
 
+class Journal(Counted):
+    wrong = r"^not ok \d+ - (.*)"
+
+    def __init__(self, program, *part):
+        super().__init__(program, *(["--only", *part] if part else []))
+        self.program = "tests/journal/" + program
+        if program == "power":  # All of it runs in the suite journal/power.
+            self.mutant, self.sound = ["--seed", "1"], ["--seed", "1", "--failures", "300"]
+
+    def try_mutant(self, stage, program):
+        status, log = self.run(stage, program, self.mutant)
+        found = re.search(self.wrong, log, re.M)
+        if status == 1 and found:
+            raise Found(found[1])
+        return log
+
+
 class Damage(Counted):
     program = "tests/damage/segment"
     mutant = sound = ["--deadline", "10"]
@@ -251,8 +269,8 @@ class Fuzz(Test):
         """The suite fuzz is the control."""
 
 
-KINDS = {"unit": Unit, "sim": Sim, "spec": Spec, "live": Live, "kill": Kill, "damage": Damage,
-         "tx": Tx, "fuzz": Fuzz}
+KINDS = {"unit": Unit, "sim": Sim, "spec": Spec, "live": Live, "kill": Kill, "journal": Journal,
+         "damage": Damage, "tx": Tx, "fuzz": Fuzz}
 
 
 def test_of(line):
