@@ -487,6 +487,25 @@ UNIT_TEST(a_file_does_not_exceed_its_limit)
     assert_true(recovery.chain.position == i - 1);
 }
 
+UNIT_TEST(space_can_be_reserved_before_a_frame_is_built)
+{
+    struct sl_journal_file *f = create();
+    assert_int_equal(sl_journal_file_reserve(f, 3u << 20), 0);
+    off_t size = status_of(SL_JOURNAL_NAME).st_size;
+    assert_true(size >= 3 << 20);
+    for (uint64_t i = 1; i <= 1000; i++) assert_int_equal(write_one(f, i % 400, i), 0);
+    assert_true(status_of(SL_JOURNAL_NAME).st_size == size);
+    /* Without space, nothing more is written. */
+    sl_journal_file_limit(f, sl_journal_file_bytes(f) + 1000);
+    assert_int_equal(sl_journal_file_reserve(f, 1000), 0);
+    assert_int_equal(sl_journal_file_reserve(f, 1001), EFBIG);
+    assert_int_equal(write_one(f, 1, 1001), EFBIG);
+    assert_int_equal(sl_journal_file_sync(f), 0);
+    sl_journal_file_close(f);
+    recover();
+    assert_true(recovery.chain.position == 1000);
+}
+
 UNIT_TEST(a_replacement_that_exceeds_the_limit_leaves_the_old_file)
 {
     struct sl_journal_file *f = create();
