@@ -329,6 +329,13 @@ void sl_journal_await(struct sl_journal *j, uint64_t position)
     if (position != SL_JOURNAL_FAILED && position > j->awaited) j->awaited = position;
 }
 
+uint64_t sl_journal_await_key(struct sl_journal *j, struct sl_bytes key,
+                              uint64_t position)
+{
+    if (j->state != WORKS || position == SL_JOURNAL_FAILED) return SL_JOURNAL_FAILED;
+    return wait_for(j, hash_of(j, key), position);
+}
+
 uint64_t sl_journal_need(struct sl_journal *j, struct sl_bytes key)
 {
     struct mark mark = find_mark(j, key);

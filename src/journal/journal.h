@@ -88,6 +88,11 @@ uint64_t sl_journal_end(struct sl_journal *j, struct sl_now now, enum sl_item_ki
  * that sl_journal_end() returned; for those of the other functions it is not necessary. */
 void sl_journal_await(struct sl_journal *j, uint64_t position);
 
+/* The same, and requests about this key wait as well (sl_journal_pending()). Returns the position,
+ * or SL_JOURNAL_FAILED. */
+uint64_t sl_journal_await_key(struct sl_journal *j, struct sl_bytes key,
+                              uint64_t position);
+
 /* Returns the position that must be durable before a grant without a record on this key is
  * acknowledged (J4 b): 0, a position, or SL_JOURNAL_FAILED. Call it when the lock is granted. */
 uint64_t sl_journal_need(struct sl_journal *j, struct sl_bytes key);

@@ -1349,6 +1349,203 @@ def a_client_that_leaves_while_it_waits_for_the_disk_gets_nothing(t):
     check(c("READ", "half")[2] > 0, True)
 
 
+def hears_nothing(sub):
+    """A subscriber with RESP3 has got nothing so far."""
+    check(sub("PING"), "PONG")
+    check(sub.pushes, [])
+
+
+def next_events(sub, count, key="k"):
+    """The next events of a key, without what varies."""
+    found = [sub.message() for _ in range(count)]
+    check({channel for channel, _ in found}, {"lock:" + key})
+    return [re.sub(r" (\w+_ms|held)=-?\d+", "", text) for _, text in found]
+
+
+def to_be_durable(t, s, watch, count=1):
+    t.until(lambda: s.number("deferred_commands", watch) == count, "they wait for the disk")
+
+
+@test
+def events_of_a_grant_and_of_an_extension_wait_for_the_disk(t):
+    shims, s = slow(t)
+    c, watch, sub = s.client(), s.client(), s.client(3).subscribe("lock:k")
+    c.send("ACQUIRE", "k", "LEASE", 600000)
+    to_be_durable(t, s, watch)
+    hears_nothing(sub)
+    shims.sync(0)
+    fence = c.reply()[0]
+    check(next_events(sub, 1), ["granted %d" % fence])
+    shims.sync(-1)
+    c.send("EXTEND", "k", fence, 900000)
+    to_be_durable(t, s, watch)
+    hears_nothing(sub)
+    shims.sync(0)
+    check(c.reply(), 900000)
+    check(next_events(sub, 1), ["extended %d" % fence])
+
+
+@test
+def events_of_break_wait_for_the_disk(t):
+    """So does what would show it: CHECK, a grant to the next client, AWAIT."""
+    shims = Shims(t)
+    s, c, asks, waits, seen, watch = start(t, env=shims.env).with_clients(5)
+    sub = s.client(3).subscribe("lock:k")
+    holder = s.client(3)
+    fence = holder.acquire("k", "LEASE", 30000)
+    check(next_events(sub, 1), ["granted %d" % fence])
+    for last in (True, False):
+        shims.sync(-1)
+        c.send(*(["BREAK", "k", fence] + ([] if last else ["NOW"])))
+        to_be_durable(t, s, watch)
+        asks.send("CHECK", "k", fence)
+        to_be_durable(t, s, watch, 2)
+        if not last:
+            waits.send("ACQUIRE", "k")
+            seen.send("AWAIT", "k", "FREE", FOREVER)
+            to_be_durable(t, s, watch, 4)
+        check_that(c.quiet() and asks.quiet() and waits.quiet() and seen.quiet(), "no replies")
+        hears_nothing(sub)
+        hears_nothing(holder)
+        shims.sync(0)
+        check([c.reply(), asks.reply()], [1, 1] if last else [2, 0])
+        if last:
+            check(next_events(sub, 1), ["broken %d why=last-lease" % fence])
+            check(holder.push()[1:], [b"k", b"broken", fence])
+        else:
+            next = waits.reply()[0]
+            check(next_events(sub, 2),
+                  ["released %d why=break" % fence, "granted %d overlapping=1" % next])
+    waits("RELEASE", "k")
+    check(seen.reply(), 1)
+
+
+@test
+def break_is_published_although_its_client_has_left(t):
+    shims = Shims(t)
+    s, c, gone, watch = start(t, env=shims.env).with_clients(3)
+    sub = s.client(3).subscribe("lock:k")
+    fence = c.acquire("k", "LEASE", 30000)
+    check(next_events(sub, 1), ["granted %d" % fence])
+    shims.sync(-1)
+    gone.send("BREAK", "k", fence, "NOW")
+    to_be_durable(t, s, watch)
+    gone.reset()
+    to_be_durable(t, s, watch, 0)
+    hears_nothing(sub)
+    shims.sync(0)
+    check(next_events(sub, 1), ["broken %d" % fence])
+
+
+@test
+def break_is_published_when_a_failed_journal_works_again(t):
+    shims = Shims(t)
+    s, c = start(t, env=shims.env).with_clients(1)
+    sub = s.client(3).subscribe("lock:k")
+    fence = c.acquire("k", "LEASE", 30000)
+    check(next_events(sub, 1), ["granted %d" % fence])
+    shims.disk(errno.EIO)
+    shims.sync(errno.EIO)
+    check_error(c("BREAK", "k", fence, "NOW"), "IO")
+    hears_nothing(sub)
+    shims.sync(0)
+    shims.disk(0)
+    check(next_events(sub, 1), ["broken %d" % fence])
+    check(c("READY"), "READY")
+
+
+@test
+def a_watcher_is_told_of_a_grant_when_it_is_durable(t):
+    shims, s = slow(t)
+    c, seen, watch = s.clients(3)
+    seen.send("AWAIT", "k", "HELD", FOREVER)
+    t.until(lambda: s.number("blocked_clients", watch) == 1, "it waits")
+    c.send("ACQUIRE", "k", "LEASE", 600000)
+    to_be_durable(t, s, watch, 2)
+    check_that(c.quiet() and seen.quiet(), "no replies")
+    shims.sync(0)
+    check([c.reply()[1], seen.reply()], [1, 1])
+
+
+@test
+def a_watcher_waits_on_if_the_grant_could_not_be_written(t):
+    shims, s = slow(t)
+    c, seen, watch = s.clients(3)
+    seen.send("AWAIT", "k", "HELD", FOREVER)
+    t.until(lambda: s.number("blocked_clients", watch) == 1, "it waits")
+    c.send("ACQUIRE", "k", "LEASE", 600000)
+    to_be_durable(t, s, watch, 2)
+    shims.sync(errno.EIO)
+    check_error(c.reply(), "IO")
+    shims.sync(0)
+    to_be_durable(t, s, watch, 0)
+    check_that(seen.quiet(), "nobody holds it")
+    t.until(lambda: watch("READY") == "READY", "the journal works again")
+    c.acquire("k")
+    check(seen.reply(), 1)
+
+
+@test
+def a_holder_is_asked_after_it_was_granted(t):
+    shims, s = slow(t)
+    c, thief, watch = s.client(3), s.client(3), s.client()
+    sub = s.client(3).subscribe("lock:k")
+    c.send("ACQUIRE", "k", "LEASE", 600000)
+    to_be_durable(t, s, watch)
+    thief.send("ACQUIRE", "k", "WAIT", FOREVER, "PRIORITY", 5, "STEAL")
+    t.until(lambda: s.number("blocked_clients", watch) == 2, "the thief waits")
+    hears_nothing(sub)
+    check_that(c.quiet() and thief.quiet(), "nothing is pushed")
+    shims.sync(0)
+    got = c.value(time.monotonic() + c.patience_s)
+    fence = got[0]
+    check(c.push()[1:], [b"k", b"asked", fence])
+    check(thief.push()[1:4], [b"k", b"waits", fence])
+    check(next_events(sub, 2), ["granted %d" % fence, "asked %d priority=5" % fence])
+
+
+@test
+def a_robbed_holder_is_told_when_the_grant_of_the_thief_is_durable(t):
+    shims = Shims(t)
+    s, watch = start(t, env=shims.env).with_clients(1)
+    sub, c, thief = s.client(3).subscribe("lock:k"), s.client(3), s.client(3)
+    fence = c.acquire("k", "LEASE", 600000)
+    check(next_events(sub, 1), ["granted %d" % fence])
+    shims.sync(-1)
+    thief.send("ACQUIRE", "k", "WAIT", 60000, "LEASE", 600000, "PRIORITY", 5, "STEAL", 0)
+    to_be_durable(t, s, watch)
+    check(next_events(sub, 1), ["asked %d priority=5" % fence])
+    check(c.push()[1:], [b"k", b"asked", fence])
+    check(thief.push()[1:4], [b"k", b"waits", fence])
+    hears_nothing(sub)
+    check_that(c.quiet() and thief.quiet(), "nothing is pushed")
+    shims.sync(0)
+    got = thief.reply()[0]
+    check(next_events(sub, 2),
+          ["granted %d overlapping=1" % got, "stolen %d overlapping=1" % fence])
+    check(c.push()[1:], [b"k", b"stolen", fence])
+
+
+@test
+def what_drain_rejects_is_rejected_when_it_is_durable(t):
+    shims, s = slow(t)
+    c, w, new, lists, watch = s.clients(5)
+    c.acquire("k")
+    s.waits(w, "ACQUIRE", "k", "WAIT", FOREVER, by=watch)
+    lists.send("PING")
+    check(lists.reply(), "PONG")
+    c.send("DRAIN", "k*", "ON")
+    to_be_durable(t, s, watch, 2)
+    new.send("ACQUIRE", "k2")
+    lists.send("DRAIN")
+    to_be_durable(t, s, watch, 4)
+    check_that(all(one.quiet() for one in (c, w, new, lists)), "no replies")
+    shims.sync(0)
+    check([c.reply(), lists.reply()], [1, [b"k*"]])
+    check_error(w.reply(), "DRAINED")
+    check_error(new.reply(), "DRAINED")
+
+
 @test
 def a_stop_while_the_disk_is_slow(t):
     shims, s = slow(t)

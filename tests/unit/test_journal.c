@@ -432,6 +432,20 @@ UNIT_TEST(an_end_is_synced_at_once_if_a_request_waits_for_it)
     assert_int_equal(sl_journal_sync_due(journal), SL_NEVER);
 }
 
+UNIT_TEST(requests_about_a_key_wait_for_an_end_that_is_awaited)
+{
+    struct grant a;
+    acquire(&a, "k", SECOND);
+    uint64_t position = release(&a);
+    assert_int_equal(pending("k"), 0);
+    assert_int_equal(sl_journal_await_key(journal, bytes_of("k"), position), position);
+    assert_int_equal(pending("k"), position);
+    assert_int_equal(pending("other"), 0);
+    assert_int_equal(sl_journal_sync_due(journal), 0);
+    sync_all();
+    assert_int_equal(pending("k"), 0);
+}
+
 UNIT_TEST(what_is_put_during_a_sync_is_synced_by_the_next_one)
 {
     struct grant a, b;

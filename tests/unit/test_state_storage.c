@@ -69,6 +69,20 @@ void sl_local_deliver(struct request *r, bool durable)
     assert_true(false); /* A keeper on etcd has no journal. */
 }
 
+bool sl_state_keeps_event(const struct request *r)
+{
+    (void)r;
+    assert_true(false); /* So no event waits for it. */
+    return false;
+}
+
+void sl_state_deliver_event(struct server *s, struct request *r)
+{
+    (void)s;
+    (void)r;
+    assert_true(false);
+}
+
 const char *sl_local_why_not(const struct server *server, int status)
 {
     (void)server;

@@ -30,6 +30,14 @@ static void notify_gone(struct server *s, sl_fence fence, bool at_once)
     if (o != NULL) o->gone(s, fence, at_once);
 }
 
+/* Publish an event. If a change of its key is not acknowledged yet, the event waits for the same
+ * position: it may show that change. */
+static void publish(struct server *s, const struct sl_event *e)
+{
+    if (e->session == 0 && sl_pubsub_unheard(&s->pubsub)) return;
+    sl_state_publish(s, e, sl_state_pending(s, e->key));
+}
+
 /* --- Errors ------------------------------------------------------------------- */
 
 const char *sl_local_why_not(const struct server *s, int status)
@@ -142,12 +150,19 @@ static void wait_in_table(struct request *r, sl_ms lease_ms)
     k->s->stats.waits++;
 }
 
+/* Return what is left of a wait of this length, which began when the request arrived. */
+static sl_ms wait_left_ms(const struct request *r, sl_ms wait_ms)
+{
+    sl_ms age_ms = sl_request_age_ms(r);
+    if (wait_ms == SL_NEVER || age_ms <= 0) return wait_ms;
+    return wait_ms > age_ms ? wait_ms - age_ms : 0;
+}
+
 /* Count the time since the request arrived as part of its wait. */
 static void count_age(const struct request *r, struct sl_want *w)
 {
     w->waited_ms = sl_request_age_ms(r);
-    if (w->waited_ms > 0 && w->wait_ms > 0 && w->wait_ms != SL_NEVER)
-        w->wait_ms = w->wait_ms > w->waited_ms ? w->wait_ms - w->waited_ms : 0;
+    w->wait_ms = wait_left_ms(r, w->wait_ms);
 }
 
 /* Whether the request may get its lease now. A lease longer than all previous leases must be
@@ -267,6 +282,7 @@ static void acquire(struct request *r)
     else if (status == SL_WAITS) wait_in_table(r, r->want.lease_ms);
     else if (status == SLUICE_EFENCES) sl_state_lack_fence(r);
     else if (status == SLUICE_EFULL && (waits_for_others(r) || retries(r))) return;
+    else if (status == SLUICE_EDRAINED && waits_for_others(r)) return;
     else {
         const struct answer taken = {.status = SLUICE_EFULL};
         s->stats.refusals++;
@@ -277,15 +293,18 @@ static void acquire(struct request *r)
 
 /* --- RELEASE, EXTEND, CHECK, READ, AWAIT ------------------------------------------- */
 
-/* Count and publish the end of a grant for which a thief waited. */
+/* Count the end of a grant for which a thief waited, and publish it when this position is
+ * durable. */
 static void count_stolen(struct server *s, struct sl_bytes key,
-                         const struct sl_ended *past, bool answered)
+                         const struct sl_ended *past, bool answered, uint64_t position)
 {
     if (past->asked_ms < 0) return;
     if (answered) sl_answers_add(&s->stats.answers, past->asked_ms);
     s->stats.steals++;
-    sl_event_publish(s, &(struct sl_event){
-                            .type = SL_EVENT_STOLEN, .key = key, .fence = past->fence});
+    sl_state_publish(
+        s,
+        &(struct sl_event){.type = SL_EVENT_STOLEN, .key = key, .fence = past->fence},
+        position);
 }
 
 static void release(struct request *r)
@@ -299,10 +318,10 @@ static void release(struct request *r)
         s->stats.releases++;
         sl_histogram_add(&s->stats.hold_ms, past.held_ms);
         if (!sl_pubsub_unheard(&s->pubsub))
-            sl_event_publish(s, &(struct sl_event){.type = SL_EVENT_RELEASED,
-                                                   .key = r->key,
-                                                   .fence = past.fence});
-        count_stolen(s, r->key, &past, true);
+            publish(s, &(struct sl_event){.type = SL_EVENT_RELEASED,
+                                          .key = r->key,
+                                          .fence = past.fence});
+        count_stolen(s, r->key, &past, true, sl_state_pending(s, r->key));
         /* Report the end of the grant to other nodes. A node knows of the release only if its own
          * client took the grant and named the fence. The node of a client that extended the lease
          * does not know. */
@@ -321,10 +340,10 @@ static void answer_extended(struct request *r, sl_ms left)
     s->stats.extends++;
     notify_held(r, fence, false);
     sl_request_answer_number(r, left);
-    sl_event_publish(s, &(struct sl_event){.type = SL_EVENT_EXTENDED,
-                                           .key = key,
-                                           .fence = fence,
-                                           .lease_ms = left});
+    publish(s, &(struct sl_event){.type = SL_EVENT_EXTENDED,
+                                  .key = key,
+                                  .fence = fence,
+                                  .lease_ms = left});
 }
 
 static void extend(struct request *r)
@@ -373,9 +392,10 @@ static void await(struct request *r)
 {
     struct server *s = r->s;
     if (waits_for_others(r)) return;
-    if (r->ms > 0 && !sl_request_reserve(r)) return;
+    sl_ms wait_ms = wait_left_ms(r, r->ms);
+    if (wait_ms > 0 && !sl_request_reserve(r)) return;
     int status = sl_table_await(s->table, s->now, &r->c->session->s, r->key, r->yes,
-                                r->ms);
+                                wait_ms);
     if (status == SLUICE_EFULL && r->yes && retries(r)) return;
     if (status == SL_WAITS) wait_in_table(r, 0);
     else if (status == SLUICE_OK || status == SLUICE_EFULL)
@@ -385,32 +405,39 @@ static void await(struct request *r)
 
 /* --- BREAK, DRAIN -------------------------------------------------------------------- */
 
+/* Publish what BREAK has done: now, or when this position is durable. */
+static void publish_broken(const struct request *r, int n, const struct sl_ended *past,
+                           uint64_t position)
+{
+    struct server *s = r->s;
+    struct sl_event e = {
+        .type = SL_EVENT_RELEASED, .key = r->key, .fence = r->fence, .why = "break"};
+    if (n == 2 && past->broken) sl_state_publish(s, &e, position);
+    if (past->broken) return;
+    s->stats.breaks++;
+    e.type = SL_EVENT_BROKEN;
+    e.why = n == 1 ? "last-lease" : NULL;
+    e.session = past->session_id;
+    sl_state_publish(s, &e, position);
+    if (n == 2) count_stolen(s, r->key, past, false, position);
+}
+
 static void break_grant(struct request *r)
 {
     struct server *s = r->s;
     struct sl_ended past;
     if (lacks_journal(r)) return;
     int n = sl_table_break(s->table, s->now, r->key, r->fence, r->yes, &past);
-    struct sl_event e = {.key = r->key, .fence = r->fence};
+    if (n == 0) {
+        if (!waits_for_others(r)) sl_request_answer_number(r, 0);
+        return;
+    }
     if (n == 2) sl_histogram_add(&s->stats.hold_ms, past.held_ms);
-    if (n > 0) notify_gone(s, r->fence, true);
-    if (n == 2 && past.broken) {
-        e.type = SL_EVENT_RELEASED;
-        e.why = "break";
-        sl_event_publish(s, &e);
-    }
-    if (n > 0 && !past.broken) {
-        s->stats.breaks++;
-        e.type = SL_EVENT_BROKEN;
-        e.why = n == 1 ? "last-lease" : NULL;
-        e.session = past.session_id;
-        sl_event_publish(s, &e);
-        if (n == 2) count_stolen(s, r->key, &past, false);
-    }
-    uint64_t need = n > 0 ? sl_state_need_all(s) : sl_state_pending(s, r->key);
+    notify_gone(s, r->fence, true);
+    uint64_t need = sl_state_need_all(s, r->key);
+    publish_broken(r, n, &past, need);
     if (need == 0) sl_request_answer_number(r, n);
-    else if (n > 0) answer_durably(r, need, SL_PARKED_NUMBER, n);
-    else if (!waits_for_others(r)) sl_request_answer_number(r, 0);
+    else answer_durably(r, need, SL_PARKED_NUMBER, n);
 }
 
 size_t sl_local_drain_words(struct sl_bytes glob)
@@ -429,7 +456,7 @@ static void drain(struct request *r)
 {
     struct server *s = r->s;
     if (r->key.n == 0) {
-        list_drains(r);
+        if (!waits_for_others(r)) list_drains(r);
         return;
     }
     if (lacks_journal(r)) return;
@@ -438,7 +465,7 @@ static void drain(struct request *r)
     size_t words = sl_local_drain_words(r->key);
     if (status == SLUICE_OK && r->yes) s->drain_words += words;
     else if (status == SLUICE_OK) s->drain_words -= words;
-    uint64_t need = sl_state_need_all(s);
+    uint64_t need = sl_state_need_all(s, (struct sl_bytes){NULL, 0});
     int64_t number = status == SLUICE_OK ? 1 : 0;
     if (status != SLUICE_OK && status != SLUICE_ENOENT) refuse(r, status);
     else if (need == 0) sl_request_answer_number(r, number);
@@ -585,6 +612,8 @@ static void answer_waiter(struct server *s, const struct session *n,
     if (e->type == SL_EFFECT_SEEN && pending != 0)
         answer_durably(r, pending, SL_PARKED_NUMBER, 1);
     else if (e->type == SL_EFFECT_SEEN) sl_request_answer_number(r, 1);
+    else if (e->type == SL_EFFECT_REFUSED && pending != 0)
+        sl_state_park(r, pending, SL_PARKED_TO_RUN); /* DRAIN is not durable yet. */
     else if (e->type == SL_EFFECT_REFUSED) refuse(r, SLUICE_EDRAINED);
     else if (r->verb == SL_VERB_AWAIT) sl_request_answer_number(r, 0);
     else refuse(r, status_of_timeout(s));
@@ -631,7 +660,12 @@ void sl_local_deliver(struct request *r, bool durable)
                 sl_request_answer_number(r, r->number);
                 return;
             }
+            if (r->verb == SL_VERB_AWAIT) { /* The change that it saw is undone. */
+                sl_request_resume(r);
+                return;
+            }
             break;
+        case SL_PARKED_EVENT: assert(false); return;
     }
     sl_state_refuse(r);
 }
@@ -649,30 +683,31 @@ static void publish_ended(struct server *s, const struct sl_effect *e)
         event.type = SL_EVENT_RELEASED;
         event.why = "disconnect";
     }
-    sl_event_publish(s, &event);
-    count_stolen(s, e->key, &e->past, e->type == SL_EFFECT_ENDED);
+    publish(s, &event);
+    count_stolen(s, e->key, &e->past, e->type == SL_EFFECT_ENDED,
+                 sl_state_pending(s, e->key));
 }
 
 static void publish_waits(struct server *s, const struct sl_effect *e)
 {
-    sl_event_publish(s, &(struct sl_event){.type = SL_EVENT_WAITS,
-                                           .key = e->key,
-                                           .fence = e->past.fence,
-                                           .session = e->session->id,
-                                           .left_ms = e->left_ms,
-                                           .note = e->note});
+    publish(s, &(struct sl_event){.type = SL_EVENT_WAITS,
+                                  .key = e->key,
+                                  .fence = e->past.fence,
+                                  .session = e->session->id,
+                                  .left_ms = e->left_ms,
+                                  .note = e->note});
 }
 
 static void publish_asked(struct server *s, const struct sl_effect *e)
 {
     s->stats.asks++;
     if (e->session != NULL) publish_waits(s, e);
-    sl_event_publish(s, &(struct sl_event){.type = SL_EVENT_ASKED,
-                                           .key = e->key,
-                                           .fence = e->past.fence,
-                                           .session = e->past.session_id,
-                                           .priority = e->priority,
-                                           .left_ms = e->left_ms});
+    publish(s, &(struct sl_event){.type = SL_EVENT_ASKED,
+                                  .key = e->key,
+                                  .fence = e->past.fence,
+                                  .session = e->past.session_id,
+                                  .priority = e->priority,
+                                  .left_ms = e->left_ms});
 }
 
 static void publish_victim(struct server *s, const struct sl_effect *e)
@@ -684,12 +719,11 @@ static void publish_victim(struct server *s, const struct sl_effect *e)
         /* At once, so that the next keeper restores the thief's grant and not the victim's. */
         notify_gone(s, e->past.fence, true);
     } else s->stats.withdrawals++;
-    sl_event_publish(
-        s, &(struct sl_event){.type = stolen ? SL_EVENT_STOLEN : SL_EVENT_WITHDRAWN,
-                              .key = e->key,
-                              .fence = e->past.fence,
-                              .session = e->past.session_id,
-                              .overlapping = stolen});
+    publish(s, &(struct sl_event){.type = stolen ? SL_EVENT_STOLEN : SL_EVENT_WITHDRAWN,
+                                  .key = e->key,
+                                  .fence = e->past.fence,
+                                  .session = e->past.session_id,
+                                  .overlapping = stolen});
 }
 
 static void end_session(struct server *s, struct session *n)

@@ -234,6 +234,7 @@ static struct request *park(struct request *r, struct sl_list *list)
     k->on_disk = true;
     k->outcome = SL_PARKED_TO_RUN;
     k->position = 0;
+    k->parks = 0;
     assert(sl_list_empty(&k->place));
     sl_list_append(list, &k->place);
     k->s->state->deferred_count++;
@@ -256,7 +257,9 @@ void sl_state_durable(struct server *s, uint64_t position)
     for (struct sl_list *n = st->parked.next, *next; n != &st->parked; n = next) {
         struct request *r = sl_container_of(n, struct request, place);
         next = n->next;
-        if (r->position > position) continue;
+        bool is_event = r->outcome == SL_PARKED_EVENT;
+        if (r->position > position && !(is_event && r->position == SL_STATE_FAILED))
+            continue;
         r->position = 0;
         sl_list_remove(n);
         sl_list_append(&st->resuming, n);
@@ -266,7 +269,14 @@ void sl_state_durable(struct server *s, uint64_t position)
 
 void sl_state_lost(struct server *s)
 {
-    let_resume(s->state, &s->state->parked); /* Their positions are not 0. */
+    struct sl_state *st = s->state;
+    for (struct sl_list *n = st->parked.next, *next; n != &st->parked; n = next) {
+        struct request *r = sl_container_of(n, struct request, place);
+        next = n->next;
+        if (sl_state_keeps_event(r)) continue;
+        sl_list_remove(n); /* Its position is not 0. */
+        sl_list_append(&st->resuming, n);
+    }
     if (!sl_list_empty(&s->state->resuming)) sl_server_go_on(s);
 }
 
@@ -342,6 +352,10 @@ void sl_state_resume(struct server *s)
     while (!sl_list_empty(list) && s->commands_left > 0) {
         struct request *r = sl_container_of(list->next, struct request, place);
         s->commands_left--;
+        if (r->outcome == SL_PARKED_EVENT) {
+            sl_state_deliver_event(s, r);
+            continue;
+        }
         sl_state_forget(r);
         if (r->outcome == SL_PARKED_TO_RUN) sl_request_resume(r);
         else sl_local_deliver(r, r->position == 0);

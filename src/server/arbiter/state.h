@@ -24,6 +24,7 @@
 #ifndef SL_SERVER_ARBITER_STATE_H
 #define SL_SERVER_ARBITER_STATE_H
 
+#include "server/observe/events.h"
 #include "server/request.h"
 
 /* Read the journal in the data directory, and continue from the state of the last server. Returns 0,
@@ -88,7 +89,8 @@ enum sl_parked {
     SL_PARKED_TO_RUN,
     SL_PARKED_GRANT,     /* request.grant */
     SL_PARKED_EXTENSION, /* request.number: the remaining lease */
-    SL_PARKED_NUMBER
+    SL_PARKED_NUMBER,
+    SL_PARKED_EVENT /* Not a request: an event, see sl_state_publish(). */
 };
 struct request *sl_state_park(struct request *r, uint64_t position,
                               enum sl_parked outcome);
@@ -110,12 +112,18 @@ void sl_state_change(struct server *s);
 uint64_t sl_state_need(const struct server *s);
 
 /* Returns the position that makes all changes so far durable; 0 if there is no journal; or
- * SL_STATE_FAILED. */
-uint64_t sl_state_need_all(struct server *s);
+ * SL_STATE_FAILED. Until then, requests about this key wait; with an empty key: requests about any
+ * key. */
+uint64_t sl_state_need_all(struct server *s, struct sl_bytes key);
 
 /* Returns the position for which a request about this key must wait, because it would show a change
  * that is not acknowledged yet; 0: none. With an empty key: for requests about all keys. */
 uint64_t sl_state_pending(const struct server *s, struct sl_bytes key);
+
+/* Publish an event when this position is durable, in order with the replies that wait; 0: now. If
+ * the journal fails first, the event is published when the journal works again, because its new
+ * file has the change; but asked, withdrawn and waits at once, unless the grant has ended. */
+void sl_state_publish(struct server *s, const struct sl_event *e, uint64_t position);
 
 /* Whether leases, BREAK and DRAIN must be rejected, because the journal has failed. */
 bool sl_state_has_failed(const struct server *s);

@@ -1,6 +1,7 @@
 /* state_internal.h - shared by the files of state.h: state.c has the limits and the requests that
- * wait; state_journal.c writes to the journal of a single server, state_import.c reads the file of
- * an earlier version, and state_storage.c writes to the storage of a cluster. */
+ * wait; state_events.c has the events that wait; state_journal.c writes to the journal of a single
+ * server, state_import.c reads the file of an earlier version, and state_storage.c writes to the
+ * storage of a cluster. */
 #ifndef SL_SERVER_ARBITER_STATE_INTERNAL_H
 #define SL_SERVER_ARBITER_STATE_INTERNAL_H
 
@@ -29,7 +30,8 @@ struct sl_state {
     /* Number of waiters in the lock table, by length of the requested lease. */
     uint32_t waiting[SL_LENGTHS];
     struct sl_list deferred;  /* Requests that wait for a higher limit. */
-    struct sl_list parked;    /* Requests that wait for a position of the journal. */
+    struct sl_list parked;    /* Requests and events that wait for a position of the
+                               * journal. */
     struct sl_list resuming;  /* Requests that can run again now. */
     struct sl_list next_turn; /* Requests that run again in the next loop iteration. */
     size_t deferred_count;    /* Number of requests on all four lists. */
@@ -56,6 +58,12 @@ void sl_state_end_writing(struct server *s, int error);
 
 /* Run again all requests that wait for a write. */
 void sl_state_retry(struct server *s);
+
+/* state_events.c: publish an event that was parked, or not if it is about a grant that has ended;
+ * whether it stays parked while the journal has failed; free all that are parked. */
+void sl_state_deliver_event(struct server *s, struct request *r);
+bool sl_state_keeps_event(const struct request *r);
+void sl_state_free_events(struct server *s);
 
 /* Return for how much longer the table grants nothing. */
 sl_ms sl_state_quiet_ms(const struct server *s);

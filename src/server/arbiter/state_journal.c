@@ -20,6 +20,7 @@ struct sl_state_journal {
     struct sl_table_recorder copy;  /* Copies the table to a new file. */
     uint64_t need;                  /* What the changes since sl_state_change() need. */
     uint64_t fences_position;       /* Where the next limit of fences is. */
+    uint64_t all_position;          /* Requests about any key wait for this position. */
     struct sl_table_walk walk;
     char *text; /* A buffer for the value of an item. */
     size_t text_bytes;
@@ -200,7 +201,7 @@ uint64_t sl_state_need(const struct server *s)
     return s->state->journal != NULL ? s->state->journal->need : 0;
 }
 
-uint64_t sl_state_need_all(struct server *s)
+uint64_t sl_state_need_all(struct server *s, struct sl_bytes key)
 {
     if (s->state->journal == NULL) return 0;
     sl_recorder_flush(s);
@@ -208,6 +209,8 @@ uint64_t sl_state_need_all(struct server *s)
     struct sl_journal *j = sl_recorder_journal(s->recorder);
     uint64_t position = sl_journal_position(j);
     if (position <= sl_journal_durable(j)) return 0;
+    if (key.n > 0) return sl_journal_await_key(j, key, position);
+    s->state->journal->all_position = position;
     sl_journal_await(j, position);
     return position;
 }
@@ -216,7 +219,11 @@ uint64_t sl_state_pending(const struct server *s, struct sl_bytes key)
 {
     if (s->state->journal == NULL) return 0;
     const struct sl_journal *j = sl_recorder_journal(s->recorder);
-    return key.n > 0 ? sl_journal_pending(j, key) : sl_journal_pending_any(j);
+    if (key.n == 0) return sl_journal_pending_any(j);
+    if (sl_journal_failed(j)) return 0;
+    uint64_t position = sl_journal_pending(j, key),
+             all = s->state->journal->all_position;
+    return all > sl_journal_durable(j) && all > position ? all : position;
 }
 
 bool sl_state_has_failed(const struct server *s)
@@ -384,6 +391,7 @@ int sl_state_stop(struct server *s)
     sl_server_read_clock(s);
     int status = sl_recorder_stop(s, true);
     sl_table_set_recorder(s->table, NULL);
+    sl_state_free_events(s);
     st->journal = NULL;
     st->write = NULL;
     sl_table_walk_end(&j->walk);

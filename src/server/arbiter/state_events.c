@@ -1,0 +1,76 @@
+/* state_events.c - events that wait until the journal is durable. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/arbiter/state_internal.h"
+
+/* On the lists of requests, so that replies and events leave in the order of the changes. */
+struct parked_event {
+    struct request entry; /* Only its place, position and outcome are used. */
+    struct sl_event event;
+    char bytes[]; /* Of its key and note. */
+};
+
+static struct parked_event *event_of(struct request *r)
+{
+    return sl_container_of(r, struct parked_event, entry);
+}
+
+static struct sl_bytes copy(char *to, struct sl_bytes from)
+{
+    if (from.n > 0) memcpy(to, from.at, from.n);
+    return (struct sl_bytes){to, from.n};
+}
+
+void sl_state_publish(struct server *s, const struct sl_event *e, uint64_t position)
+{
+    struct parked_event *p = NULL;
+    if (position != 0) p = malloc(sizeof *p + e->key.n + e->note.n);
+    if (p == NULL) { /* If out of memory, too early is better than never. */
+        sl_event_publish(s, e);
+        return;
+    }
+    p->entry.position = position;
+    p->entry.outcome = SL_PARKED_EVENT;
+    p->event = *e;
+    p->event.key = copy(p->bytes, e->key);
+    p->event.note = copy(p->bytes + e->key.n, e->note);
+    sl_list_append(&s->state->parked, &p->entry.place);
+}
+
+/* Whether an event is about what a waiter wants from a holder, not about a change. */
+static bool is_about_waiter(const struct sl_event *e)
+{
+    return e->type == SL_EVENT_ASKED || e->type == SL_EVENT_WITHDRAWN ||
+           e->type == SL_EVENT_WAITS;
+}
+
+void sl_state_deliver_event(struct server *s, struct request *r)
+{
+    struct parked_event *p = event_of(r);
+    const struct sl_event *e = &p->event;
+    sl_list_remove(&r->place);
+    if (!is_about_waiter(e) || sl_table_holds(s->table, s->now, e->key, e->fence))
+        sl_event_publish(s, e);
+    free(p);
+}
+
+bool sl_state_keeps_event(const struct request *r)
+{
+    if (r->outcome != SL_PARKED_EVENT) return false;
+    return !is_about_waiter(
+        &sl_container_of(r, const struct parked_event, entry)->event);
+}
+
+void sl_state_free_events(struct server *s)
+{
+    struct sl_list *lists[] = {&s->state->parked, &s->state->resuming};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        for (struct sl_list *n = lists[i]->next, *next; n != lists[i]; n = next) {
+            struct request *r = sl_container_of(n, struct request, place);
+            next = n->next;
+            if (r->outcome != SL_PARKED_EVENT) continue;
+            sl_list_remove(n);
+            free(event_of(r));
+        }
+}
