@@ -1394,6 +1394,19 @@ def the_protocol_of_a_push_is_a_push(t):
 
 
 @test
+def READY_says_what_is_drained(t):
+    s, c = t.server().with_clients(1)
+    check(c("READY"), "READY")
+    check_error(c("READY", "now"), "ERR")
+    check(c("DRAIN", "db:*", "ON"), 1)
+    check(c("READY"), "READY", "other keys are granted")
+    check(c("DRAIN", "**", "ON"), 1)
+    check_error(c("READY"), "NOTREADY", "draining: every key is drained")
+    check(c("DRAIN", "**", "OFF"), 1)
+    check(c("READY"), "READY")
+
+
+@test
 def SHUTDOWN_takes_its_words(t):
     for word in ((), ("NOSAVE",), ("save",), ("NOW",)):
         s, c = t.server().with_clients(1)

@@ -1312,6 +1312,7 @@ def etcd_is_not_there_at_the_start(t):
             c = live.client(i)
             check_error(c("ACQUIRE", "k"), "NOKEEPER", "there is no keeper: ", "etcd", "retry")
             check_error(c("TX.BEGIN"), "NOKEEPER", "there is no keeper: ")
+            check_error(c("READY"), "NOTREADY", "no keeper: ", "etcd")
             check(c("PING"), "PONG")
             check_that("does not answer" in live[i].log, "the log says it")
         live.c.etcd[1].start()
@@ -1355,6 +1356,9 @@ def etcd_is_lost(t, how):
             time.sleep(0.02)
         check_that(last - lost_all < AUTHORITY_S + 0.1, "the last was granted after %.3f s" % (last - lost_all))
         check_error(k("ACQUIRE", "n"), "NOKEEPER", "etcd")
+        for c in (k, b):
+            until(lambda: c("READY") != "READY", "it is not ready")
+            check_error(c("READY"), "NOTREADY", "no keeper", "etcd")
         check_error(b("EXTEND", "lease", lease, 60000), "NOKEEPER")
         w.send("ACQUIRE", "waits", "WAIT", FOREVER)
         check(a("CHECK", "mutex", mutex), 1, "the lock is held")
@@ -1371,6 +1375,8 @@ def etcd_is_lost(t, how):
         check(b("EXTEND", "lease", lease, 60000), 60000)
         check(get(b, "t", "x"), b"1")
         check(live.client(one)("ACQUIRE", "mutex"), None)
+        for c in (k, b):
+            until(lambda: c("READY") == "READY", "it is ready")
         check(sum(live.number(i, "reclaims_rejected") for i in live.ids), 0)
 
 

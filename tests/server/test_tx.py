@@ -765,6 +765,8 @@ def a_commit_on_its_way_is_answered_before_a_stop(t):
     s.signal(signal.SIGTERM)
     s.until_log("stopping")
     check_that(a.quiet(), "it is not answered yet")
+    check_error(c("READY"), "NOTREADY", "the server stops")
+    check_error(c("ACQUIRE", "k"), "SHUTDOWN")
     shims.store(0)
     check_that(isinstance(a.reply(), int), "the commit is answered")
     check(s.status, 0)

@@ -5,6 +5,7 @@
 #include "server/arbiter/local.h"
 #include "server/arbiter/majority.h"
 #include "server/arbiter/state.h"
+#include "server/arbiter/transactions.h"
 #include "server/forward/forward.h"
 #include "server/observe/info.h"
 #include "server/recorder.h"
@@ -21,6 +22,14 @@ static bool all_is_drained(const struct server *s)
     return false;
 }
 
+static bool disk_is_ready(const struct server *s, char *out, size_t size)
+{
+    if (s->recorder == NULL || !sl_journal_failed(sl_recorder_journal(s->recorder)))
+        return true;
+    sl_recorder_explain(s, out, size);
+    return false;
+}
+
 /* The lock table of this server decides. */
 static bool table_is_ready(const struct server *s, char *out, size_t size)
 {
@@ -31,10 +40,7 @@ static bool table_is_ready(const struct server *s, char *out, size_t size)
                  table.recovering_until_ms - s->now.ms);
         return false;
     }
-    if (s->recorder != NULL && sl_journal_failed(sl_recorder_journal(s->recorder))) {
-        sl_recorder_explain(s, out, size);
-        return false;
-    }
+    if (!disk_is_ready(s, out, size)) return false;
     if (!all_is_drained(s)) return true;
     snprintf(out, size, "draining: every key is drained");
     return false;
@@ -47,12 +53,17 @@ static bool node_is_ready(const struct server *s, char *out, size_t size)
     sl_node_stats(sl_majority_node(s), s->now, &node);
     sl_majority_inspect_file(s, &view);
     uint32_t count = sl_node_membership(sl_majority_node(s))->count;
+    if (!sl_majority_is_member(s)) {
+        snprintf(out, size, "no quorum: this node is not a member of a cluster");
+        return false;
+    }
     if (node.silent_ms > 0) {
         snprintf(out, size,
                  "recovering: this node does not vote for another %" PRId64 " ms",
                  node.silent_ms);
         return false;
     }
+    if (!disk_is_ready(s, out, size)) return false;
     if (2 * (view.nodes_up + 1) > count) return true;
     snprintf(out, size, "no quorum: %" PRIu32 " of %" PRIu32 " nodes are reachable",
              view.nodes_up + 1, count);
@@ -71,7 +82,12 @@ bool sl_server_is_ready(const struct server *s, char *out, size_t size)
                                    : table_is_ready(s, out, size);
     sl_forward_view(s, &forward);
     if (forward.leads && forward.authority_ms > 0) return table_is_ready(s, out, size);
-    if (!forward.leads && forward.open) return true;
+    const char *trouble = sl_transactions_trouble(s);
+    if (!forward.leads && forward.open) {
+        /* The keeper may not reach etcd either, and then it grants nothing. */
+        snprintf(out, size, "no keeper is certain: %s", trouble);
+        return *trouble == '\0';
+    }
     snprintf(out, size, "no keeper: %s", sl_forward_why_not(s));
     return false;
 }

@@ -25,6 +25,7 @@ enum {
     BEGINS = SL_BEGINS,
     COMMITS = SL_COMMITS,
     ABORTS = SL_ABORTS,
+    LATE = SL_LATE,
 };
 
 const struct command sl_commands[] = {
@@ -205,7 +206,8 @@ static inline bool may_ask(struct call *call, const struct command *command)
             "use other commands at the same time");
     else if (call->c->requests_only != NULL && (command->flags & SL_REQUEST) == 0)
         sl_say(call, "ERR", call->c->requests_only);
-    else if (call->s->stopping) sl_say(call, "SHUTDOWN", SL_SHUTDOWN_TEXT);
+    else if (call->s->stopping && (command->flags & SL_LATE) == 0)
+        sl_say(call, "SHUTDOWN", SL_SHUTDOWN_TEXT);
     else return (command->flags & SL_GROW) == 0 || may_grow(call);
     return false;
 }

@@ -23,6 +23,7 @@ enum {
     SL_BEGINS = 2048,
     SL_COMMITS = 4096,
     SL_ABORTS = 8192,
+    SL_LATE = 16384,
 };
 
 struct request;
