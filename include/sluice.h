@@ -104,7 +104,7 @@ extern "C" {
     X(EWAITERS,   -27, "WAITERS",   "too many waiters for this key") \
     X(EASKED,     -28, "ASKED",     "a waiter of higher priority needs this lock: release it; its lease cannot be extended") \
     X(EFENCES,    -29, "NOFENCES",  "no fence is available until the server has reserved more") \
-    X(ERECOVERING,-30, "RECOVERING", "the server is recovering after a crash: it grants no locks until the leases of the previous run have expired") \
+    X(ERECOVERING,-30, "RECOVERING", "leases that the server does not know may still be valid: it grants no locks until they have expired") \
     X(EUNREACHABLE, -31, "UNREACHABLE", "the server cannot be reached") \
     X(ECLOSED,      -32, "CLOSED",     "the connection or the handle was closed") \
     X(EPROTOCOL,    -33, "PROTOCOL",   "the server sent an invalid or oversized reply") \

@@ -483,11 +483,18 @@ static int fail_start(const struct server *s, const char *what, const char *why)
     return sl_directory_fail(&s->directory, what, why);
 }
 
-#define AS_IF_LOST                                                              \
-    "; to continue without it, wait until the longest lease that you use has "  \
-    "expired, "                                                                 \
-    "move the file away, remove the file \"lock\", and start the server again " \
+#define DAMAGED "data: the file \"journal\" is damaged; "
+#define NOT_A_JOURNAL                                                                  \
+    "data: the file \"journal\" in this directory is not a journal of Sluice, or its " \
+    "header is damaged; if another program uses this directory, choose another "       \
+    "--data; otherwise "
+#define FORGET                                                                     \
+    "when the longest lease that you use has expired, or its holder has stopped, " \
+    "run `sluice journal forget DIRECTORY`, and start the server again "           \
     "(docs/restart.md)"
+#define ADD_AGAIN                                                               \
+    "send NODES REMOVE to another node, empty the directory, start this node, " \
+    "and send NODES ADD (docs/commands/nodes.md)"
 
 /* Explain why the journal cannot be used. */
 static int refuse(const struct server *s, const struct sl_recorder *r)
@@ -497,8 +504,8 @@ static int refuse(const struct server *s, const struct sl_recorder *r)
         case SL_RECOVERY_OK: break;
         case SL_RECOVERY_NOT_A_JOURNAL:
             return fail_start(s,
-                              "data: the file \"journal\" in this directory is not a "
-                              "journal of Sluice" AS_IF_LOST,
+                              r->use == SL_JOURNAL_OF_NODE ? NOT_A_JOURNAL ADD_AGAIN
+                                                           : NOT_A_JOURNAL FORGET,
                               "invalid header");
         case SL_RECOVERY_FORMAT:
             return fail_start(s,
@@ -507,8 +514,9 @@ static int refuse(const struct server *s, const struct sl_recorder *r)
                               "unknown format");
         case SL_RECOVERY_DAMAGED:
             snprintf(at, sizeof at, "damaged at offset %zu", r->recovery.damaged_at);
-            return fail_start(s, "data: the file \"journal\" is damaged" AS_IF_LOST,
-                              at);
+            return fail_start(
+                s, r->use == SL_JOURNAL_OF_NODE ? DAMAGED ADD_AGAIN : DAMAGED FORGET,
+                at);
         case SL_RECOVERY_NO_MEMORY:
             return fail_start(s, "data: cannot read the journal", "out of memory");
     }

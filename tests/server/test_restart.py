@@ -928,7 +928,7 @@ def a_damaged_journal_is_rejected(t):
     for at in (0, 20, 100, whole.index(b"k1"), whole.index(b"k5")):
         with open(path, "wb") as f:
             f.write(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1:])
-        refused(t, '"journal"', "lock")
+        refused(t, '"journal"', "damaged", "sluice journal forget")
     with open(path, "wb") as f:
         f.write(b"Something else, that somebody keeps there.\n")
     refused(t, "not a journal")

@@ -35,8 +35,8 @@ static void write_wait_reason(const struct wait_reason *reason,
             reason->new_keeper
                 ? "the new keeper waits for leases of the previous keeper to expire: "
                   "it grants no lock for another %s"
-                : "the server is recovering from a crash: it grants no lock for "
-                  "another %s",
+                : "the server waits for leases that it does not know to expire: "
+                  "it grants no lock for another %s",
             sl_age_text(reason->quiet_ms, time));
     else if (v->shared && l->held > 0)
         snprintf(out, n, "held exclusively: %" PRIu64 " %s held", l->held,
@@ -83,8 +83,8 @@ static void add_sentences(const struct wait_reason *reason, struct sl_inspection
             reason->new_keeper
                 ? "the keeper is new and may not know all holders yet: it grants no "
                   "lock for another %s"
-                : "the server is recovering from a crash and does not know earlier "
-                  "holders: it grants no lock for another %s",
+                : "the server may not know all holders, because its machine lost "
+                  "power or its data was moved: it grants no lock for another %s",
             sl_age_text(reason->quiet_ms, time));
     if (reason->quiet_ms == 0 || l->holders + l->waiters > 0)
         sl_inspection_summarize(i, "");
