@@ -194,6 +194,13 @@ int sl_table_extend(struct sl_table *t, struct sl_now now, const struct sl_sessi
                     struct sl_bytes key, sl_fence fence, sl_ms ms,
                     struct sl_bytes value, sl_ms *lease_ms);
 
+/* Undo an extension that its holder was not told of: if the lease still expires at
+ * end_ms, it expires at before_ms again, and, unless value.at is NULL, has this value
+ * again (if there is memory for it). */
+void sl_table_undo_extend(struct sl_table *t, struct sl_now now, struct sl_bytes key,
+                          sl_fence fence, sl_ms end_ms, sl_ms before_ms,
+                          struct sl_bytes value);
+
 /* Take back a grant that the last SL_EFFECT_GRANTED reported, because its client has
  * disconnected. The next grant is the same as if this one had never been made. */
 void sl_table_take_back(struct sl_table *t, struct sl_now now, struct sl_session *s,

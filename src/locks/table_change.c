@@ -149,10 +149,9 @@ static sl_ms end_of(const struct sl_grant_ref *p)
     return p->entry != NULL ? p->entry->end_ms : p->lock->end_ms;
 }
 
-void sl_table_move_end(struct sl_table *t, const struct sl_grant_ref *p, sl_ms end_ms)
+static void set_end(struct sl_table *t, const struct sl_grant_ref *p, sl_ms end_ms)
 {
     struct sl_lock *l = p->lock;
-    if (end_ms <= end_of(p)) return;
     if (p->entry != NULL) {
         sl_table_set_end(t, p->entry, end_ms);
         return;
@@ -160,6 +159,11 @@ void sl_table_move_end(struct sl_table *t, const struct sl_grant_ref *p, sl_ms e
     l->end_ms = end_ms;
     if (end_ms != SL_NEVER) sl_heap_move(&t->heap, l->timer, end_ms);
     else sl_heap_remove(&t->heap, l->timer);
+}
+
+void sl_table_move_end(struct sl_table *t, const struct sl_grant_ref *p, sl_ms end_ms)
+{
+    if (end_ms > end_of(p)) set_end(t, p, end_ms);
 }
 
 int sl_table_extend(struct sl_table *t, struct sl_now now, const struct sl_session *s,
@@ -183,6 +187,18 @@ int sl_table_extend(struct sl_table *t, struct sl_now now, const struct sl_sessi
         sl_table_note_grant(t, now, p, before_ms);
     *lease_ms = sl_left_at_least(t, now, end_of(&p));
     return SLUICE_OK;
+}
+
+void sl_table_undo_extend(struct sl_table *t, struct sl_now now, struct sl_bytes key,
+                          sl_fence fence, sl_ms end_ms, sl_ms before_ms,
+                          struct sl_bytes value)
+{
+    struct sl_grant_ref p;
+    sl_table_free_retired(t);
+    if (!sl_table_find(t, now, key, fence, &p) || end_of(&p) != end_ms) return;
+    if (value.at != NULL) set_value(t, now, &p, value);
+    if (end_ms != SL_NEVER) set_end(t, &p, before_ms); /* Else it has no timer. */
+    sl_table_note_grant(t, now, p, end_ms);
 }
 
 static struct sl_ended past_of(const struct sl_grant_ref *p, struct sl_now now)

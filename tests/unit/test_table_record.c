@@ -227,6 +227,59 @@ UNIT_TEST(a_grant_its_extension_and_its_release_are_recorded)
     finish(r);
 }
 
+static sl_ms extend_with(struct stage *s, sl_ms ms, struct sl_bytes value)
+{
+    struct sl_grant_view v;
+    sl_ms left;
+    int status = sl_table_extend(s->table, s->now, &s->session[0], bytes("k"),
+                                 s->last[0], ms, value, &left);
+    assert_int_equal(status, SLUICE_OK);
+    assert_true(sl_table_inspect_grant(s->table, s->now, bytes("k"), s->last[0], &v));
+    return v.end_ms;
+}
+
+/* Check the expiry and the value of the grant. */
+static void check_lease(const struct recorded *r, sl_ms end_ms, const char *value)
+{
+    const struct stage *s = r->s;
+    struct sl_grant_view v;
+    assert_true(sl_table_inspect_grant(s->table, s->now, bytes("k"), s->last[0], &v));
+    assert_int_equal(v.end_ms, end_ms);
+    assert_int_equal(v.value.n, strlen(value));
+    assert_memory_equal(v.value.at, value, v.value.n);
+}
+
+static void undo_extensions(uint32_t per)
+{
+    struct recorded *r = begin();
+    struct stage *s = r->s;
+    const struct sl_bytes key = bytes("k"), none = {0};
+    ASK('a', .lease_ms = 10, .per = per, .value = bytes("old"));
+    sl_fence fence = s->last[0];
+    sl_ms first = extend_with(s, 100, bytes("a longer value"));
+    sl_ms second = extend_with(s, 200, none);
+    assert_int_equal(first, 101);
+    sl_table_undo_extend(s->table, s->now, key, fence, first, 11, bytes("old"));
+    check_lease(r, second, "a longer value"); /* A later extension applies. */
+    sl_table_undo_extend(s->table, s->now, key, fence, second, first, none);
+    check_lease(r, first, "a longer value");
+    sl_table_undo_extend(s->table, s->now, key, fence, first, 11, bytes("old"));
+    check_lease(r, 11, "old");
+    check(r);
+    assert_int_equal(only(r)->end_ms, 11);
+    s->now.ms = 20;
+    check(r);
+    assert_int_equal(r->map.count, 0); /* It has expired. */
+    sl_table_undo_extend(s->table, s->now, key, fence, 11, 5, none);
+    finish(r);
+}
+
+UNIT_TEST(an_extension_that_is_undone_has_its_old_expiry_and_value)
+{
+    undo_extensions(1);
+    undo_extensions(3);
+}
+
 UNIT_TEST(an_extension_that_changes_nothing_is_not_recorded)
 {
     struct recorded *r = begin();
