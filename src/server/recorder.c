@@ -209,6 +209,9 @@ void sl_recorder_flush(struct server *s)
     uint64_t before = sl_journal_position(r->journal);
     int error = write_records(s);
     if (error != 0) {
+        /* First, because closing a connection changes the table, too. From here on the journal takes
+         * no record that would come after lost ones, and remembers the keys of all ends. */
+        sl_journal_fail(r->journal);
         /* Their output may show changes that are not recorded. */
         sl_conn_cut_dirty(s);
         sl_links_cut_dirty(s);
