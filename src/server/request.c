@@ -49,7 +49,7 @@ static size_t command_bytes(const struct sl_bytes *at, size_t n)
 
 static size_t block_bytes(const struct request *r)
 {
-    return sizeof *r + r->n * sizeof *r->at + command_bytes(r->at, r->n);
+    return sizeof *r + r->n * sizeof *r->at + command_bytes(r->at, r->n) + r->extra.n;
 }
 
 /* Make sure that the spare block has this many bytes. Returns false if out of memory. */
@@ -98,7 +98,8 @@ static void detach(struct request *r)
     s->buffer_bytes -= r->size;
 }
 
-/* Encode the command in the memory after k, and point k->at at the arguments there. */
+/* Encode the command in the memory after k, and point k->at at the arguments there. `extra` comes
+ * last. */
 static void copy_arguments(struct request *k, const struct request *r)
 {
     struct sl_bytes *args = (struct sl_bytes *)(k + 1);
@@ -113,6 +114,8 @@ static void copy_arguments(struct request *k, const struct request *r)
     }
     k->at = args;
     k->bytes = (struct sl_bytes){begin, (size_t)(at - begin)};
+    if (r->extra.n > 0) memcpy(at, r->extra.at, r->extra.n);
+    if (r->extra.at != NULL) k->extra.at = at;
     for (size_t i = 1; r->key.n > 0 && i < r->n; i++)
         if (r->at[i].at == r->key.at) k->key = args[i];
 }
@@ -152,7 +155,7 @@ struct request *sl_request_keep(struct request *r)
     }
     *k = *r;
     copy_arguments(k, r);
-    assert(k->bytes.at + k->bytes.n <= (const char *)k + size);
+    assert(k->bytes.at + k->bytes.n + k->extra.n <= (const char *)k + size);
     k->size = size;
     k->call = NULL;
     k->dropped = NULL;
@@ -173,7 +176,7 @@ struct request *sl_request_replace(struct request *r, const struct sl_bytes *at,
     next.command = sl_command_find(at[0]);
     next.at = at;
     next.n = n;
-    next.key = (struct sl_bytes){NULL, 0};
+    next.key = next.extra = (struct sl_bytes){NULL, 0};
     next.ticket = 0;
     next.kept = false;
     assert(next.command != NULL);

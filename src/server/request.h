@@ -73,6 +73,8 @@ struct request {
     const struct sl_bytes *at;
     size_t n;
     struct sl_bytes key; /* n 0: the request has no key. */
+    /* Bytes that sl_request_keep() copies for the arbiter; at NULL: none. */
+    struct sl_bytes extra;
     uint64_t ticket; /* Identifies the request to its arbiter; 0: not assigned yet. */
     sl_ms arrived_ms;
     enum sl_verb verb;
@@ -121,7 +123,12 @@ struct request {
             uint8_t outcome; /* One of enum sl_parked: what the arbiter has decided. */
             uint8_t parks;   /* How often it was parked before it ran again. */
             uint64_t position; /* The position of the journal that it waits for. */
-            struct sl_grant grant;
+            union {
+                struct sl_grant grant; /* ACQUIRE */
+                struct {               /* EXTEND: the expiry before, and after it. */
+                    sl_ms before_ms, end_ms;
+                };
+            };
             int64_t number;
         };
         struct {                     /* Fields of `remote`: */
@@ -169,7 +176,7 @@ static inline void sl_request_init(struct request *r, struct call *call,
     r->arbiter = NULL;
     r->at = call->at;
     r->n = call->n;
-    r->key = (struct sl_bytes){NULL, 0};
+    r->key = r->extra = (struct sl_bytes){NULL, 0};
     r->ticket = 0;
     r->arrived_ms = plain ? call->s->now.ms : sl_request_arrival_ms(call);
     r->verb = verb;

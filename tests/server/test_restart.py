@@ -1547,6 +1547,154 @@ def what_drain_rejects_is_rejected_when_it_is_durable(t):
 
 
 @test
+def an_extension_that_does_not_become_durable_is_undone(t):
+    shims, s = slow(t)
+    shims.sync(0)
+    c, other, gone, asks, watch = s.clients(5)
+    options = {"k": (), "counted": ("PER", 3), "left": ()}
+    fences = {key: c.acquire(key, "LEASE", 600000, "VALUE", "old", *words) for key, words in options.items()}
+    shims.sync(-1)
+    c.send("EXTEND", "k", fences["k"], 900000, "VALUE", "new")
+    other.send("EXTEND", "counted", fences["counted"], 900000, "VALUE", "another")
+    gone.send("EXTEND", "left", fences["left"], 900000)
+    t.until(lambda: s.number("deferred_commands", watch) == 3, "they wait for the disk")
+    later = s.client().send("EXTEND", "k", fences["k"], 1200000)
+    t.until(lambda: s.number("deferred_commands", watch) == 4, "it waits as well")
+    asks.send("READ", "k")
+    t.until(lambda: s.number("deferred_commands", watch) == 5, "it would show the extensions")
+    gone.reset()
+    t.until(lambda: s.number("deferred_commands", watch) == 4, "one has gone")
+    shims.sync(errno.EIO)
+    for one in (c, other, later):
+        check_error(one.reply(), "IO")
+    check(asks.reply()[1], fences["k"])
+    for key, fence in fences.items():
+        value, newest, left = watch("READ", key)[:3]
+        check([value, newest], [b"old", fence], key)
+        check_that(0 < left <= 600000, "%d ms of %s are left" % (left, key))
+        check(watch("CHECK", key, fence), 1)
+        check_that(pairs(s.explain(key, watch)["holders"][0])["lease_ms"] <= 600000, "EXPLAIN shows the same")
+    shims.sync(0)
+    t.until(lambda: c("EXTEND", "k", fences["k"], 900000, "VALUE", "new") == 900000, "the journal works again")
+    s, c = s.crash().with_clients(1)
+    check(c("READ", "k")[0], b"new")
+    check_that(600000 < c("READ", "k")[2] <= 900000, "the lease was extended")
+    check_that(c("READ", "left")[2] <= 600000, "this one was not")
+
+
+class Traffic:
+    """Clients that send many commands at once, so that during each sync the next one is due."""
+
+    def __init__(self, t, s, shims, count, *commands):
+        self.fences, self.left = set(), []
+        watch = s.client()
+        for i, c in enumerate(s.clients(count)):
+            c.send_raw(b"".join(map(encode, commands)) * (60 // len(commands)))
+            self.left.append([c, 60])
+            t.until(lambda: s.number("deferred_commands", watch) == i + 1, "it waits for the disk")
+        shims.sync_ms(15)
+
+    def collect(self):
+        """The fences that were acknowledged so far."""
+        for one in self.left:
+            while one[1] > 0 and one[0].ready():
+                reply = one[0].reply()
+                one[1] -= 1
+                if isinstance(reply, list):
+                    self.fences.add(reply[0])
+        return self.fences
+
+    @property
+    def ended(self):
+        self.collect()
+        return not any(n for _, n in self.left)
+
+
+def what_is_shown_is_durable(t, shown, *command):
+    """A key that changes all the time delays no reply forever, but the reply shows only what is
+    durable: the holder is told of it without another sync."""
+    shims, s = slow(t)
+    asks, watch = s.clients(2)
+    traffic = Traffic(t, s, shims, 2, ("ACQUIRE", "k", "PER", 1000, "LEASE", 600000))
+    asks.send(*command)
+    t.until(lambda: s.number("deferred_commands", watch) == 3, "it waits for the disk")
+    check(s.number("blocked_clients", watch), 3)
+    shims.sync(0)
+    reply = asks.reply()
+    shims.sync(-1)
+    t.until(lambda: shown(reply, traffic.collect()), "all that %r shows was acknowledged" % (command,))
+    shims.sync_ms(0)
+    shims.sync(0)
+    t.until(lambda: traffic.ended, "all were granted")
+
+
+for name, shown, command in (
+        ("READ", lambda reply, known: reply[1] in known, ("READ", "k")),
+        ("EXPLAIN", lambda reply, known: {pairs(h)["fence"] for h in pairs(reply)["holders"]} <= known,
+         ("EXPLAIN", "k")),
+        ("LOCKS", lambda reply, known: pairs(reply[1][0])["held"] <= len(known), ("LOCKS", "MATCH", "k"))):
+    test_of("what_%s_shows_of_a_busy_key_is_durable" % name, what_is_shown_is_durable, shown, *command)
+
+
+@test
+def a_reader_of_a_busy_key_sees_only_grants_that_were_acknowledged(t):
+    shims, s = slow(t)
+    asks = s.client()
+    traffic = Traffic(t, s, shims, 4, ("ACQUIRE", "k", "PER", 4, "LEASE", 600000), ("RELEASE", "k"))
+    shims.sync(0)
+    seen = set()
+    while not traffic.ended:
+        reply = asks("READ", "k")
+        if reply is None or reply[1] in seen:
+            continue
+        seen.add(reply[1])
+        shims.sync(-1)
+        t.until(lambda: reply[1] in traffic.collect(), "its client knows of %d" % reply[1])
+        shims.sync(0)
+    check_that(seen, "the reader has seen some")
+
+
+def replies_wait_for_the_disk(t):
+    """One client reads a busy key, until its replies wait for the disk."""
+    shims, s = slow(t)
+    asks, watch = s.clients(2)
+    traffic = Traffic(t, s, shims, 2, ("ACQUIRE", "k", "PER", 1000, "LEASE", 600000))
+    asks.send("READ", "k").send("READ", "k").send("READ", "k")
+    syncs = s.number("journal_syncs", watch)
+    shims.sync(0)
+    t.until(lambda: s.number("journal_syncs", watch) >= syncs + 9, "it was parked often enough")
+    return shims, s, traffic, asks, watch
+
+
+@test
+def an_error_while_a_reply_waits_for_the_disk(t):
+    shims, s, traffic, asks, watch = replies_wait_for_the_disk(t)
+    shims.sync(errno.EIO)
+    for _ in range(3):
+        fence = asks.reply()[1]
+        t.until(lambda: fence in traffic.collect(), "its client knows of %d" % fence)
+    shims.sync_ms(0)
+    shims.sync(0)
+    t.until(lambda: traffic.ended, "all were answered")
+    t.until(lambda: isinstance(watch("ACQUIRE", "x", "LEASE", 600000), list), "the journal works again")
+    s.end()
+
+
+@test
+def a_stop_while_a_reply_waits_for_the_disk(t):
+    shims, s, traffic, asks, watch = replies_wait_for_the_disk(t)
+    shims.sync(-1)
+    s.signal(signal.SIGTERM)
+    replies = [asks.reply()]
+    while not isinstance(replies[-1], Error):
+        replies.append(asks.reply())
+    check_error(replies.pop(), "SHUTDOWN")
+    check({reply[1] for reply in replies} <= traffic.collect(), True)
+    shims.sync(0)
+    check(s.status, 0, "the exit status")
+
+
+@test
 def a_stop_while_the_disk_is_slow(t):
     shims, s = slow(t)
     c, other = s.clients(2)

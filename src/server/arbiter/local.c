@@ -97,7 +97,7 @@ static bool may_be_lost(struct request *r)
 /* --- The journal ----------------------------------------------------------------- */
 
 /* How often a request is parked because of changes of others. A key that changes all the time must
- * not delay it forever. */
+ * not delay it forever. So in the end the request runs, and its reply is parked. */
 #define PARKS_MAX 8
 
 /* If the request would show a change that is not acknowledged yet, park the request until it is,
@@ -109,10 +109,25 @@ static bool waits_for_others(struct request *r)
     uint8_t parks = r->call != NULL && r->call->resumed != NULL
                         ? r->call->resumed->parks
                         : 0;
-    if (parks >= PARKS_MAX) return false;
+    if (parks >= PARKS_MAX) {
+        r->position = position; /* submit() parks the reply. */
+        return false;
+    }
     struct request *k = sl_state_park(r, position, SL_PARKED_TO_RUN);
     if (k != NULL) k->parks = (uint8_t)(parks + 1);
     return true;
+}
+
+/* Remove the reply from the output, which begins at `from`, and send it when all changes that it
+ * shows are durable. */
+static void park_reply(struct request *r, size_t from)
+{
+    struct sl_resp_writer *out = &r->c->out;
+    if (out->spilt) return; /* The connection will be closed. */
+    r->extra = (struct sl_bytes){out->buffer + from, out->n - from};
+    out->n = from;
+    r->answered = false;
+    sl_state_park(r, r->position, SL_PARKED_REPLY);
 }
 
 /* If the journal has failed, reject a request that needs a record, and return true. */
@@ -346,15 +361,50 @@ static void answer_extended(struct request *r, sl_ms left)
                                   .lease_ms = left});
 }
 
+static void undo_extension(struct request *r)
+{
+    sl_table_undo_extend(r->s->table, r->s->now, r->key, r->fence, r->end_ms,
+                         r->before_ms, r->extra);
+}
+
+/* Answer an extension when this position is durable. */
+static void park_extension(struct request *r, uint64_t position, sl_ms left)
+{
+    struct sl_grant_view v;
+    sl_table_inspect_grant(r->s->table, r->s->now, r->key, r->fence, &v);
+    r->end_ms = v.end_ms;
+    struct request extended = *r;
+    if (position == SL_STATE_FAILED) {
+        undo_extension(&extended);
+        sl_state_refuse(r);
+        return;
+    }
+    struct request *k = sl_state_park(r, position, SL_PARKED_EXTENSION);
+    if (k != NULL) k->number = left;
+    else undo_extension(&extended);
+}
+
+/* Copy the value of a grant that an EXTEND is about to replace. */
+static struct sl_bytes copy_value(const struct sl_grant_view *v)
+{
+    static char copy[UINT16_MAX + 1];
+    assert(v->value.n < sizeof copy);
+    if (v->value.n > 0) memcpy(copy, v->value.at, v->value.n);
+    return (struct sl_bytes){copy, v->value.n};
+}
+
 static void extend(struct request *r)
 {
     struct server *s = r->s;
+    struct sl_grant_view before;
     sl_ms left;
+    bool held = sl_table_inspect_grant(s->table, s->now, r->key, r->fence, &before);
     /* If the client does not hold the grant, it gets the error without a write. */
-    if (sl_table_holds(s->table, s->now, r->key, r->fence) &&
-        !sl_state_may_lease(r, r->ms))
-        return;
+    if (held && !sl_state_may_lease(r, r->ms)) return;
     if (lacks_journal(r)) return;
+    r->before_ms = held ? before.end_ms : 0;
+    if (held && r->value.at != NULL && sl_state_journals(s))
+        r->extra = copy_value(&before);
     sl_state_change(s);
     int status = sl_table_extend(s->table, s->now, &r->c->session->s, r->key, r->fence,
                                  r->ms, r->value, &left);
@@ -367,7 +417,7 @@ static void extend(struct request *r)
     uint64_t need = sl_state_need(s);
     if (need == 0) need = sl_state_pending(s, r->key);
     if (need == 0) answer_extended(r, left);
-    else answer_durably(r, need, SL_PARKED_EXTENSION, left);
+    else park_extension(r, need, left);
 }
 
 static void check(struct request *r)
@@ -499,7 +549,9 @@ static void refuse_nodes(struct request *r)
 
 static void submit(struct arbiter *a, struct request *r)
 {
+    size_t written = r->c->out.n;
     assert(r->arbiter == a);
+    r->position = 0;
     switch (r->verb) {
         case SL_VERB_ACQUIRE: acquire(r); break;
         case SL_VERB_RELEASE: release(r); break;
@@ -520,6 +572,7 @@ static void submit(struct arbiter *a, struct request *r)
         case SL_VERB_NONE:
         case SL_VERBS: assert(false); break; /* These verbs are never submitted. */
     }
+    if (r->position != 0 && r->answered) park_reply(r, written);
 }
 
 static void leave_table(struct request *r)
@@ -527,7 +580,7 @@ static void leave_table(struct request *r)
     assert(r->kept && r->in_table != r->on_disk);
     sl_state_uncount_waiter(r);
     if (r->on_disk) sl_state_forget(r);
-    if (r->outcome == SL_PARKED_GRANT) take_back_grant(r, &r->grant);
+    if (r->outcome == SL_PARKED_GRANT || r->position != 0) sl_local_undo(r);
     if (r->in_table) sl_table_withdraw(r->s->table, &r->c->session->s);
 }
 
@@ -635,39 +688,44 @@ static void answer_granted(struct server *s, struct session *n,
     granted(r, &e->grant);
 }
 
+void sl_local_undo(struct request *r)
+{
+    if (r->outcome == SL_PARKED_GRANT) take_back_grant(r, &r->grant);
+    else if (r->outcome == SL_PARKED_EXTENSION) undo_extension(r);
+    else return;
+    r->outcome = SL_PARKED_UNDONE;
+}
+
 void sl_local_deliver(struct request *r, bool durable)
 {
     switch ((enum sl_parked)r->outcome) {
-        case SL_PARKED_TO_RUN: assert(false); return;
+        case SL_PARKED_TO_RUN: assert(false); break;
         case SL_PARKED_GRANT: {
             const struct sl_grant g = r->grant;
+            assert(durable);
             r->outcome = SL_PARKED_TO_RUN;
-            if (durable) {
-                answer_grant(r, &g);
-                return;
-            }
-            take_back_grant(r, &g);
+            answer_grant(r, &g);
             break;
         }
         case SL_PARKED_EXTENSION:
-            if (durable) {
-                answer_extended(r, r->number);
-                return;
-            }
+            assert(durable);
+            answer_extended(r, r->number);
             break;
         case SL_PARKED_NUMBER:
-            if (durable) {
-                sl_request_answer_number(r, r->number);
-                return;
-            }
-            if (r->verb == SL_VERB_AWAIT) { /* The change that it saw is undone. */
-                sl_request_resume(r);
-                return;
-            }
+            if (durable) sl_request_answer_number(r, r->number);
+            else if (r->verb == SL_VERB_AWAIT)
+                sl_request_resume(r); /* The change that it saw has been undone. */
+            else sl_state_refuse(r);
             break;
-        case SL_PARKED_EVENT: assert(false); return;
+        case SL_PARKED_REPLY:
+            if (durable) {
+                sl_resp_raw(sl_conn_out(r->c), r->extra.at, r->extra.n);
+                sl_request_end(r);
+            } else sl_request_resume(r); /* What it shows has been undone. */
+            break;
+        case SL_PARKED_UNDONE: sl_state_refuse(r); break;
+        case SL_PARKED_EVENT: assert(false); break;
     }
-    sl_state_refuse(r);
 }
 
 static void publish_ended(struct server *s, const struct sl_effect *e)

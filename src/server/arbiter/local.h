@@ -43,8 +43,11 @@ void sl_local_move_waiters(struct server *s, void (*move)(struct request *r));
  * budget of this loop iteration. Returns true if there are no more. */
 bool sl_local_pump_table(struct server *s);
 
-/* Answer a parked request whose outcome is known (state.h). If not `durable`, undo the outcome and
- * reject the request. */
+/* Undo the change of a parked request, because it will not become durable. */
+void sl_local_undo(struct request *r);
+
+/* Answer a parked request whose outcome is known (state.h). If not `durable`, the journal has
+ * failed. */
 void sl_local_deliver(struct request *r, bool durable);
 
 /* Return what a drained pattern adds to server.drain_words. */

@@ -270,6 +270,10 @@ void sl_state_durable(struct server *s, uint64_t position)
 void sl_state_lost(struct server *s)
 {
     struct sl_state *st = s->state;
+    /* Undo the changes before any other request runs, which would show them, and the last change
+     * first. The replies may leave in a later loop iteration. */
+    for (struct sl_list *n = st->parked.prev; n != &st->parked; n = n->prev)
+        sl_local_undo(sl_container_of(n, struct request, place));
     for (struct sl_list *n = st->parked.next, *next; n != &st->parked; n = next) {
         struct request *r = sl_container_of(n, struct request, place);
         next = n->next;

@@ -16,8 +16,8 @@
  * requests, serves all others, and retries the write every second.
  *
  * A change that must be durable before it is acknowledged takes effect in the table at once. Its
- * request is *parked* until the journal is durable; if the journal fails, the server takes the grant
- * back. Until then, requests that would show the change are parked, too.
+ * request is *parked* until the journal is durable; if the journal fails, the server undoes the
+ * change. Until then, requests that would show the change are parked, too.
  *
  *     storage: start (no authority) -- begin_term --> keeper -- end_term --> no authority
  */
@@ -88,14 +88,17 @@ void sl_state_uncount_waiter(struct request *r);
 enum sl_parked {
     SL_PARKED_TO_RUN,
     SL_PARKED_GRANT,     /* request.grant */
-    SL_PARKED_EXTENSION, /* request.number: the remaining lease */
-    SL_PARKED_NUMBER,
-    SL_PARKED_EVENT /* Not a request: an event, see sl_state_publish(). */
+    SL_PARKED_EXTENSION, /* request.number: the remaining lease; .extra: the old value */
+    SL_PARKED_NUMBER,    /* request.number */
+    SL_PARKED_REPLY,     /* request.extra: the reply, which shows changes of others */
+    SL_PARKED_UNDONE,    /* The journal has failed, and the change was undone. */
+    SL_PARKED_EVENT      /* Not a request: an event, see sl_state_publish(). */
 };
 struct request *sl_state_park(struct request *r, uint64_t position,
                               enum sl_parked outcome);
 
-/* All positions up to this one are durable; or those that are not will never be. */
+/* All positions up to this one are durable; or those that are not will never be, and the changes
+ * that wait for them are undone now. */
 void sl_state_durable(struct server *s, uint64_t position);
 void sl_state_lost(struct server *s);
 

@@ -1,8 +1,9 @@
 /* disk.c - a disk that a test can make slow or broken, for one process (LD_PRELOAD). The file
- * that $DISK_FILE names holds five 64-bit numbers: for fsync(); for fdatasync() of the store of
+ * that $DISK_FILE names holds six 64-bit numbers: for fsync(); for fdatasync() of the store of
  * transactions; for pwrite() into the first two pages of a file, which say in the store what was
  * the last commit; for fdatasync() of the journal; for writes to the journal. 0: it works; -1: it
- * waits until that has changed; otherwise it fails with this errno.
+ * waits until that has changed; otherwise it fails with this errno. The sixth number: each
+ * fdatasync() of the journal takes this many milliseconds.
  *
  * If $DISK_BOOT names a directory, the process reads the files "boot" and "machine" there in place
  * of the boot id and the machine id. */
@@ -19,7 +20,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define ORDERS 5
+#define ORDERS 6
 #define FIRST_PAGES 8192
 
 static volatile int64_t *order;
@@ -95,7 +96,9 @@ int fdatasync(int fd)
 {
     static int (*real)(int);
     if (real == NULL) *(void **)&real = dlsym(RTLD_NEXT, "fdatasync");
-    return obey(is_journal(fd) ? order + 3 : order + 1, real, fd);
+    if (!is_journal(fd)) return obey(order + 1, real, fd);
+    if (order[5] > 0) usleep((useconds_t)order[5] * 1000);
+    return obey(order + 3, real, fd);
 }
 
 /* By the name that LMDB calls it by. */

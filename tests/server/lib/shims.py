@@ -48,7 +48,7 @@ class Shims:
                 raise Skip("nothing can be loaded before the sanitizer")
         self.step, self.order = t.path("step"), t.path("order")
         self.clock(0)
-        self.put(self.order, 0, 0, 0, 0, 0)
+        self.put(self.order, 0, 0, 0, 0, 0, 0)
         self.boot_path = t.path("boot-id")
         os.makedirs(self.boot_path, exist_ok=True)
         self.boot("first")
@@ -81,6 +81,10 @@ class Shims:
     def write(self, order):
         """As disk(), for writes to the journal."""
         self.put_at(32, order)
+
+    def sync_ms(self, ms):
+        """How long each sync of the journal takes."""
+        self.put_at(40, ms)
 
     def store(self, order):
         """The same for what the store of transactions writes."""
