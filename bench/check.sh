@@ -72,7 +72,7 @@ says "and its JSON has every part, plausible numbers, and its goals" '^good$' py
 import json, sys
 r = json.load(open(sys.argv[1]))
 assert r['method'] and r['quick'] and r['rounds'] == 2
-assert {t['part'] for t in r['tables']} == {'pairs', 'memory', 'keys', 'turns', 'waiters'}
+assert {t['part'] for t in r['tables']} == {'pairs', 'memory', 'keys', 'turns', 'waiters', 'journal'}
 cells = {}
 for t in r['tables']:
     assert t['results'], t['id']
@@ -90,7 +90,7 @@ assert cells['turns', 'events sent', 'all keys subscribed'] > \\
     cells['turns', 'events sent', 'one key subscribed'] > 0
 ids = {g['id'] for g in r['goals']}
 assert {'cpu_50_to_redis', 'cpu_50_by_32_to_redis', 'cpu_50_to_empty', 'memory_to_redis',
-        'turn_ending'} <= ids, ids
+        'turn_ending', 'journal_50', 'journal_50_by_32', 'journal_rewrite_turn'} <= ids, ids
 print('good')
 " "$work/json"
 says "as text it compares itself with its goals" 'met\|missed' \

@@ -73,16 +73,16 @@ def a_node_of_a_cluster_checks_its_directory_too(t):
 
 @test
 def no_write_follows_a_symbolic_link(t):
-    """state.new was opened where a link led to, and its target was overwritten."""
+    """A new file is created, even if a link has its name."""
     path = directory(t)
     target = t.write("precious", "precious")
     s = t.server("--data", path)
     s.client().acquire("k", "LEASE", 60000)
-    for name in ("state.new", "store-new", "store-new-lock"):
+    for name in ("journal.next", "journal-error", "store-new", "store-new-lock"):
         os.symlink(target, os.path.join(path, name))
     s.end()
     check(open(target).read(), "precious")
-    check_that(not os.path.islink(os.path.join(path, "state")), "the state is a file")
+    check_that(not os.path.islink(os.path.join(path, "journal")), "the journal is a file")
     os.unlink(os.path.join(path, "store"))
     t.server("--data", path)  # The store is created again, where links lead elsewhere.
     check(open(target).read(), "precious")
@@ -113,7 +113,7 @@ def a_link_is_rejected(t, name):
     check(open(real, "rb").read(), before)
 
 
-for _name in ("lock", "state", "store", "store-lock"):
+for _name in ("lock", "journal", "store", "store-lock"):
     test_of("a_link_in_the_place_of_%s_is_rejected" % _name.replace("-", "_"), a_link_is_rejected, _name)
 
 
