@@ -78,7 +78,8 @@ static bool grow_marks(struct marks *m)
     return true;
 }
 
-/* Raise the positions of a hash. Returns false when out of memory. */
+/* Raise the positions that are stored for new.hash to those of `new`, if these are higher. Returns
+ * false when out of memory. */
 static bool add_mark(struct marks *m, struct mark new)
 {
     if (4 * (m->count + 1) > 3 * m->size && !grow_marks(m)) return false;
@@ -421,8 +422,8 @@ uint64_t sl_journal_position(const struct sl_journal *j)
 
 /* --- Failure ---------------------------------------------------------------------------- */
 
-/* Drop records, and mark the keys of all ends among them: the file may still show leases that have
- * ended. */
+/* Drop records that were not written. If a record says that a lease has ended, mark its key, because
+ * the file may still show that lease. */
 static void lose_records(struct sl_journal *j, struct sl_buffer *b)
 {
     struct sl_bytes records = {b->at, b->n};

@@ -31,8 +31,8 @@ enum sl_lock_flag {
     SL_INLINE_EXPIRED = 1 << 0, /* The lease of the inline holder has expired. */
     SL_INLINE_BROKEN = 1 << 1,  /* BREAK was called: the lease cannot be extended. */
     SL_NEXT_OVERLAPS = 1 << 2,  /* The next grant may overlap a broken one. */
-    SL_INLINE_LONG = 1 << 3,    /* The recorder called the inline holder long. */
-    SL_MARK_LONG = 1 << 4       /* The recorder called the overlap mark long. */
+    SL_INLINE_LONG = 1 << 3,    /* The inline holder's lease exceeds lease-volatile. */
+    SL_MARK_LONG = 1 << 4       /* So does the overlap mark's. */
 };
 
 struct sl_lock {

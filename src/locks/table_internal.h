@@ -126,8 +126,8 @@ static inline bool sl_lock_is_so(const struct sl_lock *l, bool want_free)
 
 /* --- Locks and entries (table.c) ------------------------------------------- */
 
-/* Returns when a lease or a wait that begins now ends. `now` may lag by less than
- * grain_ms, and nothing may end early because of that. */
+/* Returns the time at which a lease or a wait that begins now will expire. `now` may lag by less
+ * than grain_ms, and nothing may end early because of that. */
 static inline sl_ms sl_end_after(const struct sl_table *t, struct sl_now now, sl_ms ms)
 {
     return sl_ms_after(sl_ms_after(now.ms, ms), t->limits.grain_ms);

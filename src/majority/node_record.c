@@ -284,11 +284,11 @@ void sl_node_meet_journal(struct sl_node *n, sl_node_id id,
                                    .durable = run->position};
 }
 
-/* Whether the runs that a node states do not continue the run that is remembered. After that run,
- * the next one must have begun with all that was durable; in the same life, with all that was
- * written. If the run is missing, although an earlier one is there, then the node has gone
- * back. If all that it states are later, there is nothing to compare. A run that follows a rejected
- * one is rejected, too: an old copy does not catch up. */
+/* Return whether a node has lost records: the runs that it reports do not continue the run that we
+ * remember of it. The run after the remembered one must have begun at or after its durable position
+ * (in the same life: its last written position). If the node reports an earlier run but not the
+ * remembered one, its directory is an old copy. If all reported runs are later, we cannot compare. If
+ * a run was rejected, so are the runs that follow it, because an old copy never catches up. */
 static bool is_behind(const struct sl_node_progress *was,
                       const struct sl_node_identity *is)
 {

@@ -187,12 +187,14 @@ static void print_risk(const struct forget *f)
     const struct offline_journal *j = &f->journal;
     sl_ms wait_ms = offline_journal_wait_ms(j);
     if (j->is_damaged) {
-        fprintf(stderr,
-                "The journal is damaged at offset %zu. This ends all its leases at "
-                "once, also those that cannot be read. A client that still holds one "
-                "of them is not protected any more: another client can be granted the "
-                "same lock.\n",
-                j->damaged_at);
+        fprintf(
+            stderr,
+            "The journal is damaged at offset %zu. This command ends all its leases "
+            "at once, including those that cannot be read. A client that still "
+            "holds one of them is not protected any more: another client can be "
+            "granted the same lock. Drained patterns that cannot be read are lost; "
+            "check them with DRAIN after the start.\n",
+            j->damaged_at);
         return;
     }
     if (f->leases > 0)
@@ -204,8 +206,9 @@ static void print_risk(const struct forget *f)
                 f->leases == 1 ? "it" : "one of them");
     if (f->args->key == NULL && wait_ms > 0)
         fprintf(stderr,
-                "This ends the wait for new grants, %s before its end. A client that "
-                "holds a lease which the journal has lost is not protected any more.\n",
+                "The server will grant locks at once instead of waiting another %s. A "
+                "client whose lease is missing from the journal is then no longer "
+                "protected.\n",
                 offline_time_text(wait_ms, time));
 }
 

@@ -135,9 +135,8 @@ static void put_start(const struct offline_journal *j)
         return;
     }
     count_leases(j, &held, &ignored);
-    if (j->start.same_life) fputs("same life", stdout);
-    else printf("another life (%s)", j->start.why_other);
-    printf(": holds %" PRIu64 " %s%s", held, what, held == 1 ? "" : "s");
+    if (!j->start.same_life) printf("%s: ", j->start.why_other);
+    printf("holds %" PRIu64 " %s%s", held, what, held == 1 ? "" : "s");
     if (ignored > 0)
         printf(", ignores %" PRIu64 " short %s%s", ignored, what,
                ignored == 1 ? "" : "s");

@@ -98,7 +98,7 @@ struct server {
     int holders_fd;
     uint64_t holders_asked; /* The value of `inputs` when this set was last polled. */
     size_t left_count;      /* Number of holders that have closed their connections. */
-    /* The value of `inputs` at which no holder had closed its connection. */
+    /* The value of `inputs` when we last found that no holder had closed its connection. */
     uint64_t all_stay;
     /* When the first callback of this loop iteration began; 0: none has run yet. */
     uint64_t turn_ns;

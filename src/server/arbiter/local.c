@@ -52,8 +52,8 @@ const char *sl_local_why_not(const struct server *s, int status)
                  ? "the keeper has just taken over and waits %" PRId64
                    " ms for earlier leases to be reclaimed or to expire; retry then, "
                    "or use WAIT"
-                 : "the server recovers after a power failure or a move of its data; "
-                   "leases that it does not know have expired in %" PRId64
+                 : "the server is recovering after a power failure or a move of its "
+                   "data; leases that it does not know will have expired in %" PRId64
                    " ms; retry then, or use WAIT",
              table.recovering_until_ms - s->now.ms);
     return text;

@@ -354,13 +354,14 @@ int sl_state_start(struct server *s)
     struct sl_state *st = sl_state_new(s);
     if (st == NULL) return -1;
     if (!s->has_directory) {
-        sl_log(SL_LOG_WARN,
-               strcmp(s->settings->data, "auto") == 0
-                   ? "data: no data directory, so leases and fences are lost at a "
-                     "restart; set --data DIRECTORY"
-                   : "data: no data directory (none), so leases and fences are lost at "
-                     "a restart",
-               NULL);
+        sl_log(
+            SL_LOG_WARN,
+            strcmp(s->settings->data, "auto") == 0
+                ? "data: no data directory, so leases and fences are lost at a "
+                  "restart; set --data DIRECTORY"
+                : "data: no data directory, because it is turned off (--data none), so "
+                  "leases and fences are lost at a restart",
+            NULL);
         return 0;
     }
     struct sl_state_journal *j = calloc(1, sizeof *j);
