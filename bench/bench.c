@@ -203,9 +203,10 @@ static struct section sections[SECTIONS] = {
          .title = "2 processes, 1 key",
          .unit = "ns per pair",
          .variants = 1,
-         .note = "The time is divided by the pairs of both: two processes that do "
-                 "not disturb each other would halve the value of one. After a "
-                 "failed swap the bare variants retry at once; Sluice waits first."},
+         .note = "The time is divided by the pairs of both processes. If they do not "
+                 "disturb each other, the time per pair is half that of a single "
+                 "process. After a failed swap the bare variants retry at once; "
+                 "Sluice waits first."},
     [PAIR_TWO] = {.id = "two_processes_two_keys",
                   .title = "2 processes, 2 keys",
                   .unit = "ns per pair",
@@ -297,9 +298,9 @@ static void note_reaping(void)
     snprintf(
         s->note, sizeof s->note,
         "Sluice: %.2f ms in total from the kill to the permit, of which %.2f ms for "
-        "the acquire that releases everything. With SEM_UNDO the kernel releases while "
-        "the process exits: the time by which this exit is longer than that of a "
-        "process that holds nothing.",
+        "the acquire that releases everything. With SEM_UNDO the kernel releases the "
+        "units while the process exits. The value is the extra time of that exit, "
+        "compared with the exit of a process that holds nothing.",
         c->median * REAPING_KEYS / 1e6, s->cells[NAME][1].median * REAPING_KEYS / 1e6);
 }
 

@@ -298,11 +298,12 @@ const char *part_turns(struct bench *b)
     snprintf(
         t->note, sizeof t->note,
         "%.0e leases expire within a few ms. %u connections wait, each for a different "
-        "key of these; the limit is %u files per process. Quiet: %s",
+        "one of the leased keys; the limit is %u files per process. Quiet: %s",
         (double)leases, waiters, b->files_max,
         b->quick
             ? "not measured with --quick; the longest is of all turns."
-            : "the longest turn of the 10 to 20 s before; if expiring is the same, no "
+            : "the longest turn of the 10 to 20 s before the expiry. These turns can "
+              "also count for the row of the expiry: if both values are the same, no "
               "turn that expired leases was longer.");
     sheet_goal(b->sheet, "turn_ending", &t->cells[EXPIRING][0], NULL, 0, 5000,
                "Longest turn while leases expire, us of CPU");

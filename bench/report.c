@@ -146,7 +146,7 @@ static void print_cell(const struct series *s)
 static void print_single(const struct section *s)
 {
     const struct series *handle = &s->cells[HANDLE][0];
-    printf("%-34s %9s %9s %10s   %s\n", s->unit, "median", "min", "to handle",
+    printf("%-34s %9s %9s %10s   %s\n", s->unit, "median", "min", "vs. handle",
            "a killed holder's permits");
     for (uint32_t i = 0; i < RIVALS; i++) {
         const struct series *c = &s->cells[i][0];

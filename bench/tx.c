@@ -119,10 +119,9 @@ static void stop_servers(void)
 static const char why[] =
     "With one client there is nothing to group, and a commit waits for the disk twice: "
     "LMDB syncs the pages, then the page that points to them. SQLite in WAL mode syncs "
-    "once, and is a call within the process. In Sluice a commit is a message to "
-    "another "
-    "process and back, and there to a separate thread, so that the event loop never "
-    "waits for a disk. This is the cost of sharing tables between programs and "
+    "once, and is a call within the process. In Sluice a commit goes to "
+    "another process, there to a separate thread, and back, so that the event loop "
+    "never waits for a disk. This is the cost of sharing tables between programs and "
     "machines.";
 
 static const struct trial_heading headings[TRIAL_TABLES] = {
