@@ -8,7 +8,7 @@
 #include "test.h"
 
 #include "server/arbiter/local.h"
-#include "server/arbiter/state.h"
+#include "server/arbiter/state_internal.h"
 
 /* --- The stage ------------------------------------------------------------- */
 
@@ -82,9 +82,9 @@ bool sl_state_keeps_event(const struct request *r)
     return false;
 }
 
-void sl_state_deliver_event(struct server *s, struct request *r)
+void sl_state_deliver_event(struct server *of, struct request *r)
 {
-    (void)s;
+    (void)of;
     (void)r;
     assert_true(false);
 }
