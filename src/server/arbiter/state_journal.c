@@ -303,9 +303,9 @@ static int restore_all(struct server *s)
 }
 
 #define AS_IF_LOST                                                                    \
-    "when the longest lease that you use has expired, remove the file \"lock\", and " \
-    "start "                                                                          \
-    "the server again (docs/restart.md)"
+    "when the longest lease that you use has expired, and the clock in microseconds " \
+    "is above the last fence that your resources remember, remove the file "          \
+    "\"lock\", and start the server again (docs/restart.md)"
 
 /* Continue from the state of the last server. Sets *wait_until_ms. */
 static int take_over(struct server *s, sl_ms *wait_until_ms)
