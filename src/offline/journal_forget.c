@@ -83,7 +83,9 @@ static int lock_directory(struct forget *f)
         else offline_say("cannot open %s/lock: %s", f->shown, strerror(error));
         return offline_exit_status_of_errno(error);
     }
-    if (flock(f->lock, LOCK_EX | LOCK_NB) == 0) {
+    /* As in server/data/directory.c. */
+    if (flock(f->lock, LOCK_EX | LOCK_NB) == 0 &&
+        (flock(f->journal.directory, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)) {
         f->journal.in_use = false;
         return 0;
     }

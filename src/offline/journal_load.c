@@ -27,15 +27,20 @@ sl_ms offline_now_ms(void)
 
 /* --- The directory ------------------------------------------------------------- */
 
-/* Whether a server has locked the directory. We must not hold the lock for long: a server that
+/* Whether a server has locked this file or directory. We must not hold the lock for long: a server that
  * starts meanwhile would fail. */
-static bool is_locked(int directory)
+static bool has_lock(int directory, const char *name)
 {
-    int fd = openat(directory, "lock", O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    int fd = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0) return false;
     bool locked = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
     close(fd);
     return locked;
+}
+
+static bool is_locked(int directory)
+{
+    return has_lock(directory, "lock") || has_lock(directory, ".");
 }
 
 int offline_journal_open(struct offline_journal *j, const char *path)

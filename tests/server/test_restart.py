@@ -1202,6 +1202,18 @@ def a_copy_of_a_directory_is_another_life(t):
     c.acquire("new", "LEASE", 1000)
 
 
+@test
+def a_server_without_its_lock_file_still_has_the_directory(t):
+    s, c = start(t).with_clients(1)
+    fence = c.acquire("k", "LEASE", 600000)
+    os.unlink(t.path("data/lock"))
+    refused(t, "another server uses this directory")
+    check(c("CHECK", "k", fence), 1)
+    s.kill()
+    os.unlink(t.path("data/lock"))
+    check(start(t).client()("CHECK", "k", fence), 1)
+
+
 # --- A slow disk -----------------------------------------------------------------------------------
 
 

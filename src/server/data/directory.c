@@ -176,6 +176,14 @@ static int check_owner(const struct sl_directory *f)
     return 0;
 }
 
+/* Lock the file "lock" and the directory itself, so the lock remains if the file is removed. Some
+ * file systems cannot lock a directory; there the file has to suffice. */
+static bool lock_both(const struct sl_directory *f)
+{
+    return flock(f->lock, LOCK_EX | LOCK_NB) == 0 &&
+           (flock(f->fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK);
+}
+
 /* Lock the directory: two servers on one directory would overwrite each other's state. */
 static int take(struct sl_directory *f)
 {
@@ -192,7 +200,7 @@ static int take(struct sl_directory *f)
                                  "data: the file \"lock\" in this directory is not a "
                                  "regular file; remove it",
                                  "not a regular file");
-    if (flock(f->lock, LOCK_EX | LOCK_NB) == 0) return 1;
+    if (lock_both(f)) return 1;
     return sl_directory_fail(
         f,
         "data: another server uses this directory; stop it, or choose "

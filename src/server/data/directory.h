@@ -1,6 +1,7 @@
 /* directory.h - the data directory of a server: finds it, locks it, and reports its errors.
  *
- *     lock     locked while a server uses the directory; its text names the kind of server
+ *     lock     locked while a server uses the directory, like the directory itself; its text names
+ *              the kind of server
  *     journal  the leases of a single server, which it restores at a start (recorder.h)
  *     node     the state that a node of a cluster needs after a restart (node_file.h)
  *
@@ -15,7 +16,7 @@
 #include "server/settings.h"
 
 struct sl_directory {
-    int fd;   /* -1: there is no data directory. */
+    int fd;   /* Locked, too; -1: there is no data directory. */
     int lock; /* The file "lock", which stays locked while it is open. */
     char path[PATH_MAX];
 };
