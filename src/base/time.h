@@ -9,10 +9,11 @@
 typedef int64_t sl_ms;
 #define SL_NEVER INT64_MAX
 
-/* Returns t + d, but at most SL_NEVER. */
+/* Returns t + d, but at most SL_NEVER, and SL_NEVER if d is. t may be negative: the clock of a time
+ * namespace may have an offset. */
 static inline sl_ms sl_ms_after(sl_ms t, sl_ms d)
 {
-    return d >= SL_NEVER - t ? SL_NEVER : t + d;
+    return d == SL_NEVER || (t > 0 && d > SL_NEVER - t) ? SL_NEVER : t + d;
 }
 
 struct sl_now {

@@ -24,6 +24,20 @@ static sl_ms in_ms(const char *text)
     return parse(text, 1, 0, INT64_MAX);
 }
 
+UNIT_TEST(a_time_after_another_does_not_overflow)
+{
+    assert_int_equal(sl_ms_after(5, 7), 12);
+    assert_int_equal(sl_ms_after(-5, 7), 2);
+    assert_int_equal(sl_ms_after(-5, 3), -2);
+    assert_int_equal(sl_ms_after(-5, SL_NEVER - 1), SL_NEVER - 6);
+    assert_int_equal(sl_ms_after(-5, SL_NEVER), SL_NEVER);
+    assert_int_equal(sl_ms_after(5, SL_NEVER - 6), SL_NEVER - 1);
+    assert_int_equal(sl_ms_after(5, SL_NEVER - 4), SL_NEVER);
+    assert_int_equal(sl_ms_after(5, SL_NEVER), SL_NEVER);
+    assert_int_equal(sl_ms_after(SL_NEVER, 0), SL_NEVER);
+    assert_int_equal(sl_ms_after(SL_NEVER, SL_NEVER), SL_NEVER);
+}
+
 UNIT_TEST(a_duration_is_a_number_and_a_unit)
 {
     assert_int_equal(in_ms("500ms"), 500);

@@ -362,6 +362,12 @@ UNIT_TEST(j8_new_grants_wait_from_the_boot_of_the_same_machine)
     life.boot_ms = 1000 * MINUTE; /* The clock has an offset. */
     recover(1000 * MINUTE + SECOND);
     assert_int_equal(d.r.wait_until_ms, 1001 * MINUTE);
+    life.boot_ms = -30 * SECOND;
+    recover(SECOND);
+    assert_int_equal(d.r.wait_until_ms, 30 * SECOND);
+    life.boot_ms = -1000 * MINUTE;
+    recover(SECOND);
+    assert_int_equal(d.r.wait_until_ms, 0);
 }
 
 UNIT_TEST(j8_new_grants_wait_from_the_start_on_another_machine)
