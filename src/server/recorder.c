@@ -12,7 +12,8 @@
 #include "server/net/links.h"
 #include "server/observe/log.h"
 
-/* A copy begins when the file is larger than twice the live items and this. */
+/* A copy begins when the file is larger than twice the live items and this, or a quarter of
+ * journal-bytes-max if that is less. */
 #define SLACK_BYTES (16u << 20)
 /* A copy is written in frames of about this size. */
 #define COPY_BYTES 65536u
@@ -304,10 +305,12 @@ static void drop_copy(struct server *s, int error)
 /* Whether the file should be replaced by a shorter one. */
 static bool is_too_large(const struct sl_recorder *r, sl_ms now_ms)
 {
-    uint64_t bytes = sl_journal_file_bytes(r->file);
+    uint64_t bytes = sl_journal_file_bytes(r->file), slack = r->bytes_max / 4;
+    if (slack > SLACK_BYTES) slack = SLACK_BYTES;
     if (now_ms < r->retry_ms) return false;
-    if (bytes > 2 * r->live_bytes + SLACK_BYTES) return true;
-    return bytes > r->bytes_max / 8 * 7 && bytes > r->live_bytes + r->bytes_max / 16;
+    if (bytes > 2 * r->live_bytes + slack) return true;
+    /* Begin well before the limit: changes are written to both files during the copy. */
+    return bytes > r->bytes_max / 4 * 3 && bytes > r->live_bytes + r->bytes_max / 16;
 }
 
 /* --- Jobs ------------------------------------------------------------------------------ */

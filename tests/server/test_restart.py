@@ -641,9 +641,9 @@ def the_journal_stays_short(t):
 
 @test
 def journal_bytes_max_rejects_leases_until_locks_are_released(t):
-    s, c = start(t, "--journal-bytes-max", "1m").with_clients(1)
+    s, c = start(t, "--journal-bytes-max", "16m", "--lease-volatile", "20m").with_clients(1)
     fences, got = {}, None
-    for i in range(2000):
+    for i in range(9000):
         got = c("ACQUIRE", "k%d" % i, "LEASE", 600000, "VALUE", "v" * 4000)
         if not isinstance(got, list):
             break
@@ -652,11 +652,25 @@ def journal_bytes_max_rejects_leases_until_locks_are_released(t):
     check_error(c("READY"), "NOTREADY", "journal")
     c.acquire("bare")
     check([c("CHECK", k, f) for k, f in list(fences.items())[:3]], [1, 1, 1])
-    for k in list(fences)[:200]:
+    for k in list(fences)[:2000]:
         check(c("RELEASE", k, fences.pop(k)), 1)
     t.until(lambda: isinstance(c("ACQUIRE", "again", "LEASE", 60000), list), "leases are granted again")
     s, c = s.crash().with_clients(1)
     check([c("CHECK", k, f) for k, f in fences.items()], [1] * len(fences))
+
+
+@test
+def a_small_journal_bytes_max_suffices_if_locks_are_released(t):
+    p = t.failing("--data", t.path("data"), "--journal-bytes-max", "15m")
+    check_that("journal-bytes-max" in p.err, p.err)
+    s, c = start(t, "--journal-bytes-max", "16m").with_clients(1)
+    for _ in range(100):
+        c.send_raw(b"".join(encode(("ACQUIRE", "k", "LEASE", 30000, "VALUE", "v" * 4000)) + encode(("RELEASE", "k"))
+                            for _ in range(100)))
+        check([x for x in (c.reply() for _ in range(200)) if isinstance(x, Error)], [])
+    info = s.info(c)
+    check(info["journal_errors"], "0")
+    check_that(int(info["journal_copies"]) >= 2, "the journal was replaced by a shorter one")
 
 
 # --- Random kills --------------------------------------------------------------------------------
