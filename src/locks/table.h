@@ -270,12 +270,14 @@ int sl_table_rebind(struct sl_table *t, struct sl_now now, struct sl_session *s,
                     struct sl_bytes key, sl_fence fence);
 
 /* Like sl_table_reclaim() without a session, for a grant from a record. It expires exactly
- * at v->end_ms, unless that is 0. sl_table_restore_mark() restores an overlap mark, and sl_table_drain() a drained
- * pattern. Call them before sl_table_set_recorder(). */
+ * at v->end_ms, unless that is 0. sl_table_restore_mark() restores an overlap mark, and
+ * sl_table_restore_drain() a drained pattern. They ignore the limits of the table, which may have
+ * been lowered. Call them before sl_table_set_recorder(). */
 int sl_table_restore(struct sl_table *t, struct sl_now now,
                      const struct sl_grant_view *v, struct sl_bytes key);
 int sl_table_restore_mark(struct sl_table *t, struct sl_now now, struct sl_bytes key,
                           sl_ms end_ms, bool is_long);
+int sl_table_restore_drain(struct sl_table *t, struct sl_bytes glob);
 
 /* Returns the next effect of time and of earlier changes in *out. Returns false if
  * there is none: then no waiter could get its lock, and no expired lease is left. A

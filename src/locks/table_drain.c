@@ -56,9 +56,6 @@ static struct drain *find_drain(const struct sl_table *t, struct sl_bytes glob)
 
 static int add_drain(struct sl_table *t, struct sl_bytes glob)
 {
-    if (glob.n == 0) return SLUICE_EINVAL;
-    if (glob.n > t->limits.key_bytes_max) return SLUICE_ETOOBIG;
-    if (t->drain_count >= t->limits.drains_max) return SLUICE_EFULL;
     struct drain *d = malloc(sizeof *d + glob.n);
     if (d == NULL) return SLUICE_ENOMEM;
     d->compiled = sl_glob_new(glob);
@@ -73,6 +70,19 @@ static int add_drain(struct sl_table *t, struct sl_bytes glob)
     return SLUICE_OK;
 }
 
+static int check_drain(const struct sl_table *t, struct sl_bytes glob)
+{
+    if (glob.n == 0) return SLUICE_EINVAL;
+    if (glob.n > t->limits.key_bytes_max) return SLUICE_ETOOBIG;
+    return t->drain_count >= t->limits.drains_max ? SLUICE_EFULL : SLUICE_OK;
+}
+
+int sl_table_restore_drain(struct sl_table *t, struct sl_bytes glob)
+{
+    if (glob.n == 0 || glob.n > UINT16_MAX) return SLUICE_EINVAL;
+    return find_drain(t, glob) == NULL ? add_drain(t, glob) : SLUICE_OK;
+}
+
 int sl_table_drain(struct sl_table *t, struct sl_bytes glob, bool on)
 {
     sl_table_free_retired(t);
@@ -80,7 +90,8 @@ int sl_table_drain(struct sl_table *t, struct sl_bytes glob, bool on)
     if (on == (d != NULL)) return SLUICE_ENOENT;
     if (!on && t->recorder != NULL) t->recorder->drain(t->recorder->arg, glob, false);
     if (on) {
-        int status = add_drain(t, glob);
+        int status = check_drain(t, glob);
+        if (status == SLUICE_OK) status = add_drain(t, glob);
         if (status != SLUICE_OK) return status;
         if (t->recorder != NULL) t->recorder->drain(t->recorder->arg, glob, true);
     } else {

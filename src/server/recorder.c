@@ -677,7 +677,9 @@ int sl_recorder_begin(struct server *s, sl_fence fence_limit, sl_ms wait_until_m
     struct sl_recorder *r = s->recorder;
     r->fence_limit = fence_limit;
     r->wait_until_ms = wait_until_ms;
-    bool continues = r->found && r->recovery.same_life;
+    /* If journal-bytes-max has been lowered, a shorter file may be within it. */
+    bool continues = r->found && r->recovery.same_life &&
+                     r->recovery.bytes + ROOM_BYTES <= r->bytes_max;
     int error = continues ? continue_file(s) : begin_new(s);
     if (r->found || r->converts) {
         sl_recovery_end(&r->recovery);
@@ -685,7 +687,7 @@ int sl_recorder_begin(struct server *s, sl_fence fence_limit, sl_ms wait_until_m
         r->map = (struct sl_bytes){0};
     }
     if (error == EFBIG)
-        return fail_start(s, "data: the journal exceeds journal-bytes-max; raise it",
+        return fail_start(s, "data: the leases in the journal exceed journal-bytes-max; raise it",
                           strerror(error));
     return error == 0 ? 0 : sl_directory_fail_disk(&s->directory, error);
 }

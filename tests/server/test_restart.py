@@ -427,6 +427,53 @@ def limits_that_shrank_do_not_take_grants_away(t):
     check_error(c("ACQUIRE", "new"), "NOKEYS")
 
 
+@test
+def patterns_are_still_drained_if_limits_shrank(t):
+    s, c = start(t).with_clients(1)
+    check([c("DRAIN", "one*", "ON"), c("DRAIN", "two*", "ON")], [1, 1])
+    s.kill()
+    s = start(t, "--drains-max", "1", "--key-bytes-max", "2")
+    c = s.client()
+    check(c("DRAIN"), [b"one*", b"two*"])
+    check_error(c("DRAIN", "x", "ON"), "FULL")
+    check(c("DRAIN", "one*", "OFF"), 1)
+
+
+@test
+def a_journal_above_a_lower_journal_bytes_max_is_written_again(t):
+    s, c = start(t).with_clients(1)
+    fences = {}
+
+    def grow(first, last):
+        for i in range(first, last):
+            fences["k%d" % i] = c.acquire("k%d" % i, "LEASE", 30000000, "VALUE", "v" * 4000)
+
+    s.kill()
+    s = start(t, "--lease-volatile", "10h")
+    c = s.client()
+    grow(0, 2500)
+    for _ in range(20):
+        c.send_raw(b"".join(encode(("ACQUIRE", "x", "LEASE", 30000, "VALUE", "v" * 4000)) + encode(("RELEASE", "x"))
+                            for _ in range(100)))
+        for _ in range(200):
+            c.reply()
+    check_that(s.number("journal_bytes", c) > 16 << 20, "it is too large for 16m")
+    s.kill()
+    s = start(t, "--lease-volatile", "10h", "--journal-bytes-max", "16m")
+    c = s.client()
+    check_that(s.number("journal_bytes", c) < 16 << 20, "it is shorter")
+    check([c("CHECK", k, f) for k, f in fences.items()], [1] * len(fences))
+    check(c("ACQUIRE", "x", "LEASE", 1000)[1], 1)
+    s.kill()
+    s = start(t, "--lease-volatile", "10h")
+    c = s.client()
+    grow(2500, 5000)
+    s.kill()
+    refused(t, "exceed journal-bytes-max", options=("--journal-bytes-max", "16m"))
+    c = start(t).client()
+    check([c("CHECK", k, f) for k, f in fences.items()], [1] * len(fences))
+
+
 # --- A crash -------------------------------------------------------------------------------------
 
 

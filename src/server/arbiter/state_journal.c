@@ -255,7 +255,7 @@ static int restore(struct server *s, const struct sl_item *item)
                                          item->is_long);
         case SL_ITEM_DRAIN:
             s->drain_words += sl_local_drain_words(item->key);
-            return sl_table_drain(s->table, item->key, true);
+            return sl_table_restore_drain(s->table, item->key);
         default: return SLUICE_EINVAL;
     }
 }
