@@ -42,8 +42,9 @@ struct sl_journal_file; /* Opaque. */
 /* Describe the present life of the journal in this directory (the inode is 0 if there is no
  * journal). `directory` is a file descriptor; wait_until_ms is 0.
  *
- * Machines that were made from one image may share a machine id. Then J8 counts the wait from the
- * boot of a machine that did not write the file. */
+ * Machines that were made from one image may share a machine id. If a volume moves between them and
+ * also keeps its device number, J8 counts the wait from the boot of a machine that did not write the
+ * file. */
 void sl_journal_life(int directory, struct sl_life *out);
 
 /* The kind of file system, which decides what a directory can be used for. */

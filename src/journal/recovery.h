@@ -11,8 +11,8 @@
  *   J8  Another life: long leases are held until their bounds (J3 in journal.h); their remaining
  *       time counts from the start of this server. Short leases are ignored (journal.h). New grants wait lease-volatile (the
  *       largest value in the file), or the rest of the previous server's wait if that is longer:
- *       from the boot, if the file was written in an earlier boot of this machine; from the start
- *       of the process otherwise. After a clean stop nothing is ignored, and new grants wait only
+ *       from the boot, if the file was written in an earlier boot of this machine (same machine id,
+ *       device and inode); from the start of the process otherwise. After a clean stop nothing is ignored, and new grants wait only
  *       for the rest of the previous server's wait.
  *   J9  Replay stops at the first frame that is not intact. If a later frame says that this place
  *       was durable, or if any intact frame follows in the same life, the journal is damaged. In

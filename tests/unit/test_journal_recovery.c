@@ -382,6 +382,20 @@ UNIT_TEST(j8_new_grants_wait_from_the_start_on_another_machine)
     assert_int_equal(d.r.wait_until_ms, 1001 * MINUTE);
 }
 
+/* Machines that were made from one image may share the id of the machine. */
+UNIT_TEST(j8_new_grants_wait_from_the_start_if_the_file_was_copied)
+{
+    begin();
+    life = life_of("boot 2");
+    life.inode++;
+    recover(1000 * MINUTE);
+    assert_int_equal(d.r.wait_until_ms, 1001 * MINUTE);
+    life = life_of("boot 2");
+    life.device++;
+    recover(1000 * MINUTE);
+    assert_int_equal(d.r.wait_until_ms, 1001 * MINUTE);
+}
+
 /* The previous server may have granted a lease a moment ago. */
 UNIT_TEST(j8_new_grants_wait_from_the_start_if_the_machine_was_not_booted)
 {
