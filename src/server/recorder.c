@@ -20,6 +20,8 @@
 #define RETRY_MS 1000
 /* The space that the file has for the records of the next loop iterations. */
 #define ROOM_BYTES 262144u
+/* A sync that runs for longer is reported. */
+#define SYNC_MS_MAX 5000
 
 enum recorder_job { IDLE, SYNCING, COMMITTING, OPENING };
 
@@ -54,6 +56,7 @@ struct sl_recorder {
     int result;
     struct sl_journal_file *opened; /* OPENING: the old file, then the new one. */
     uint64_t job_position;          /* The position when the job began. */
+    sl_ms job_begin_ms;
     bool job_syncs; /* sl_journal_sync_begin() was called for this job. */
     uint64_t syncs, copies, errors;
 };
@@ -410,6 +413,7 @@ static void start_job(struct server *s, enum recorder_job job)
     r->job = job;
     r->work.data = s;
     r->job_position = sl_journal_position(r->journal);
+    r->job_begin_ms = s->now.ms;
     r->job_syncs = r->error == 0;
     if (r->job_syncs) sl_journal_sync_begin(r->journal);
     if (job == OPENING) {
@@ -449,6 +453,14 @@ sl_ms sl_recorder_due(const struct server *s)
     return sl_journal_sync_due(r->journal);
 }
 
+sl_ms sl_recorder_slow_ms(const struct server *s)
+{
+    const struct sl_recorder *r = s->recorder;
+    if (r == NULL || r->job == IDLE || r->error != 0) return 0;
+    sl_ms ms = s->now.ms - r->job_begin_ms;
+    return ms > SYNC_MS_MAX ? ms : 0;
+}
+
 /* --- Every second -------------------------------------------------------------------------- */
 
 /* Whether the path of the data directory still leads to the directory, and the name of the journal
@@ -465,10 +477,23 @@ static bool is_in_place(const struct server *s)
            errno == ENOENT;
 }
 
+static void log_slow(const struct server *s)
+{
+    static struct sl_log_kind kind;
+    char ms[24];
+    if (sl_recorder_slow_ms(s) == 0) return;
+    snprintf(ms, sizeof ms, "%" PRId64, sl_recorder_slow_ms(s));
+    sl_log_often(&kind, s->now.ms, SL_LOG_WARN,
+                 "a sync of the journal has been running for a long time; long leases "
+                 "wait for it; check the disk",
+                 "directory", s->directory.path, "ms", ms, NULL);
+}
+
 void sl_recorder_second(struct server *s)
 {
     struct sl_recorder *r = s->recorder;
     if (r == NULL) return;
+    log_slow(s);
     if (r->error == 0 || r->displaced) {
         bool was = r->displaced;
         r->displaced = !is_in_place(s);

@@ -93,6 +93,9 @@ int sl_recorder_error(const struct sl_recorder *r);
 /* Write an error text that names the file, the reason and the remedy. */
 void sl_recorder_explain(const struct server *s, char *out, size_t size);
 
+/* How long the present sync has been running, if that is more than 5 seconds; otherwise 0. */
+sl_ms sl_recorder_slow_ms(const struct server *s);
+
 /* --- The event loop ----------------------------------------------------------------- */
 
 /* Write all records to the file. The server calls this before it sends output. Does nothing if

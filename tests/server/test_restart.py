@@ -1309,6 +1309,21 @@ def a_slow_disk_delays_no_request_without_disk_access(t):
 
 
 @test
+def a_server_whose_sync_does_not_end_is_not_ready(t):
+    shims, s = slow(t)
+    c, other = s.clients(2)
+    c.send("ACQUIRE", "k", "LEASE", 600000)
+    t.until(lambda: s.number("deferred_commands", other) == 1, "it waits for the disk")
+    check(other("READY"), "READY")
+    shims.clock(0, 10)
+    check_error(other("READY"), "NOTREADY", "disk: a sync of the journal has been running for 1")
+    t.until(lambda: "a sync of the journal has been running" in s.log, "the log says so")
+    shims.sync(0)
+    check(c.reply()[1], 1)
+    t.until(lambda: other("READY") == "READY", "it is ready again")
+
+
+@test
 def no_reply_leaves_before_its_record_is_written(t):
     shims = Shims(t)
     s, c, other = start(t, env=shims.env).with_clients(2)

@@ -24,9 +24,15 @@ static bool all_is_drained(const struct server *s)
 
 static bool disk_is_ready(const struct server *s, char *out, size_t size)
 {
-    if (s->recorder == NULL || !sl_journal_failed(sl_recorder_journal(s->recorder)))
-        return true;
-    sl_recorder_explain(s, out, size);
+    if (s->recorder == NULL) return true;
+    sl_ms slow_ms = sl_recorder_slow_ms(s);
+    if (sl_journal_failed(sl_recorder_journal(s->recorder)))
+        sl_recorder_explain(s, out, size);
+    else if (slow_ms > 0)
+        snprintf(out, size,
+                 "disk: a sync of the journal has been running for %" PRId64 " s",
+                 slow_ms / 1000);
+    else return true;
     return false;
 }
 
