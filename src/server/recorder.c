@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include "server/net/conn.h"
@@ -135,9 +136,18 @@ int sl_recorder_error(const struct sl_recorder *r)
 
 /* --- Failure ------------------------------------------------------------------------ */
 
+/* Whether EFBIG comes from the kernel: its limit is lower than journal-bytes-max. */
+static bool is_limit_of_process(const struct sl_recorder *r)
+{
+    struct rlimit limit;
+    return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < r->bytes_max;
+}
+
 static const char *reason(const struct sl_recorder *r)
 {
     if (r->displaced) return "the file was moved or replaced";
+    if (r->error == EFBIG && is_limit_of_process(r))
+        return "the file has reached the maximum file size of the process";
     if (r->error == EFBIG) return "the file has reached journal-bytes-max";
     return strerror(r->error);
 }
@@ -146,7 +156,10 @@ static const char *remedy(const struct sl_recorder *r)
 {
     if (r->displaced) return "move the file back, or restart the server";
     switch (r->error) {
-        case EFBIG: return "release locks, or raise journal-bytes-max";
+        case EFBIG:
+            return is_limit_of_process(r)
+                       ? "raise the limit (ulimit -f, or LimitFSIZE of systemd)"
+                       : "release locks, or raise journal-bytes-max";
         case ENOSPC:
         case EDQUOT: return "free some space on the disk";
         default: return "check the disk";
@@ -711,7 +724,7 @@ int sl_recorder_begin(struct server *s, sl_fence fence_limit, sl_ms wait_until_m
         sl_journal_unmap(r->map);
         r->map = (struct sl_bytes){0};
     }
-    if (error == EFBIG)
+    if (error == EFBIG && !is_limit_of_process(r))
         return fail_start(s, "data: the leases in the journal exceed journal-bytes-max; raise it",
                           strerror(error));
     return error == 0 ? 0 : sl_directory_fail_disk(&s->directory, error);
@@ -760,5 +773,8 @@ void sl_recorder_inspect(const struct server *s, struct sl_recorder_view *out)
         .errors = r->errors,
         .copying = r->copying,
         .failed = r->error != 0 ? reason(r) : NULL,
-        .volatile_ms = s->settings->lease_volatile_ms};
+        /* 0 on a file system that is not local (check_place()). */
+        .volatile_ms = sl_journal_volatile_ms(r->journal) > 0
+                           ? s->settings->lease_volatile_ms
+                           : 0};
 }
