@@ -725,8 +725,9 @@ int sl_recorder_begin(struct server *s, sl_fence fence_limit, sl_ms wait_until_m
         r->map = (struct sl_bytes){0};
     }
     if (error == EFBIG && !is_limit_of_process(r))
-        return fail_start(s, "data: the leases in the journal exceed journal-bytes-max; raise it",
-                          strerror(error));
+        return fail_start(
+            s, "data: the leases in the journal exceed journal-bytes-max; raise it",
+            strerror(error));
     return error == 0 ? 0 : sl_directory_fail_disk(&s->directory, error);
 }
 

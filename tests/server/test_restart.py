@@ -11,6 +11,7 @@ import errno
 import os
 import random
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -435,22 +436,19 @@ def patterns_are_still_drained_if_limits_shrank(t):
     s = start(t, "--drains-max", "1", "--key-bytes-max", "2")
     c = s.client()
     check(c("DRAIN"), [b"one*", b"two*"])
-    check_error(c("DRAIN", "x", "ON"), "FULL")
+    check_error(c("DRAIN", "x", "ON"), "LIMIT", "drains-max")
     check(c("DRAIN", "one*", "OFF"), 1)
 
 
 @test
 def a_journal_above_a_lower_journal_bytes_max_is_written_again(t):
-    s, c = start(t).with_clients(1)
     fences = {}
 
     def grow(first, last):
         for i in range(first, last):
             fences["k%d" % i] = c.acquire("k%d" % i, "LEASE", 30000000, "VALUE", "v" * 4000)
 
-    s.kill()
-    s = start(t, "--lease-volatile", "10h")
-    c = s.client()
+    s, c = start(t, "--lease-volatile", "10h").with_clients(1)
     grow(0, 2500)
     for _ in range(20):
         c.send_raw(b"".join(encode(("ACQUIRE", "x", "LEASE", 30000, "VALUE", "v" * 4000)) + encode(("RELEASE", "x"))
@@ -718,6 +716,19 @@ def a_small_journal_bytes_max_suffices_if_locks_are_released(t):
     info = s.info(c)
     check(info["journal_errors"], "0")
     check_that(int(info["journal_copies"]) >= 2, "the journal was replaced by a shorter one")
+
+
+@test
+def a_limit_of_file_sizes_is_not_journal_bytes_max(t):
+    s, c = start(t).with_clients(1)
+    resource.prlimit(s.pid, resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+    got = None
+    for i in range(1000):
+        got = c("ACQUIRE", "k%d" % i, "LEASE", 30000, "VALUE", "v" * 4000)
+        if not isinstance(got, list):
+            break
+    check_error(got, "IO", "ulimit -f")
+    check_that("journal-bytes-max" not in str(got), got)
 
 
 # --- Random kills --------------------------------------------------------------------------------

@@ -274,8 +274,10 @@ static void log_start(const struct server *s)
                "directory", s->directory.path, "grants", grants, NULL);
     else
         sl_log(SL_LOG_WARN,
-               "data: restored the long leases; leases of at most lease-volatile may "
-               "be lost, so no lock is granted until they have expired",
+               wait_ms > 0
+                   ? "data: restored the long leases; leases of at most lease-volatile "
+                     "may be lost, so no lock is granted until they have expired"
+                   : "data: restored the long leases; other leases have expired",
                "directory", s->directory.path, "reason", r->why_other, "grants", grants,
                "ms", wait, NULL);
 }
