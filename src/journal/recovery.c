@@ -331,8 +331,7 @@ static sl_ms wait_until(const struct replay *p, const struct sl_life *life,
         if (until_ms - r->last_ms > wait_ms) wait_ms = until_ms - r->last_ms;
         /* In an earlier boot, the last lease was granted before this boot. The id of the machine
          * does not suffice to know that: machines that were made from one image may share it. */
-        bool same_file = p->life.device == life->device &&
-                         p->life.inode == life->inode;
+        bool same_file = p->life.device == life->device && p->life.inode == life->inode;
         bool earlier_boot = same_file && is_same(p->life.machine, life->machine) &&
                             p->life.boot[0] != 0 && life->boot[0] != 0 &&
                             strcmp(p->life.boot, life->boot) != 0;

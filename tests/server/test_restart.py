@@ -437,7 +437,9 @@ def patterns_are_still_drained_if_limits_shrank(t):
     c = s.client()
     check(c("DRAIN"), [b"one*", b"two*"])
     check_error(c("DRAIN", "x", "ON"), "LIMIT", "drains-max")
-    check(c("DRAIN", "one*", "OFF"), 1)
+    s.kill()
+    c = start(t, "--drains-max", "1").client()
+    check([c("DRAIN", "one*", "OFF"), c("DRAIN")], [1, [b"two*"]])
 
 
 @test
