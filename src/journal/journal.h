@@ -68,7 +68,7 @@ void sl_journal_free(struct sl_journal *j); /* NULL is allowed. */
  * belongs to another holder, the caller ends it first, and puts it as a new one. */
 struct sl_item_before {
     sl_ms expiry_ms; /* 0: the item is new. */
-    bool is_long;
+    bool is_long;    /* It is, or its holder had such an item before. */
 };
 
 /* Append the record of an item. Sets item->bound_ms and item->is_long; the caller stores is_long

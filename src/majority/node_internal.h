@@ -195,9 +195,10 @@ struct sl_node_key {
     uint64_t recorded_core;  /* sl_key_record_core() of that state. */
     sl_ms recorded_end_ms;   /* The expiry of the item. */
     bool recorded_long;
-    bool recorded_exact; /* The bound of the item is its expiry, not rounded up. */
-    uint64_t position;   /* Must be durable before the state is shown. */
-    uint32_t timer;      /* Slot in key_timers. */
+    sl_fence recorded_fence; /* Of the lease; 0: none. */
+    bool recorded_exact;     /* The bound of the item is its expiry, not rounded up. */
+    uint64_t position;       /* Must be durable before the state is shown. */
+    uint32_t timer;          /* Slot in key_timers. */
     uint32_t key_n;
     char key[];
 };

@@ -82,11 +82,20 @@ static void note_recorded(const struct sl_node *n, struct sl_node_key *k,
     k->recorded_core = sl_key_record_core(n, k);
     k->recorded_end_ms = item->expiry_ms;
     k->recorded_long = item->is_long;
+    k->recorded_fence = k->lease.live ? k->lease.fence : 0;
+}
+
+/* Whether the lease that was recorded last, or an earlier one, continues. */
+static bool continues_lease(const struct sl_node_key *k)
+{
+    return k->overlapped != NULL ||
+           (k->lease.live && k->lease.fence <= k->recorded_fence);
 }
 
 /* Record the state of a key. If the journal on disk may show a long lease, and more than its expiry
  * has changed, then the old item ends. So the new state must be durable before it is shown (J4 b):
- * otherwise the lease would return after a power failure, although it was released or replaced. */
+ * otherwise the lease would return after a power failure, although it was released or replaced. If
+ * the lease continues, it stays long (J3), even if it ends soon. */
 static void record_key(struct sl_node *n, struct sl_node_key *k)
 {
     struct sl_bytes value;
@@ -105,7 +114,7 @@ static void record_key(struct sl_node *n, struct sl_node_key *k)
     struct sl_item item = item_of(n, k, value);
     if (k->recorded_long && sl_key_record_core(n, k) != k->recorded_core) {
         sl_journal_end(n->journal, now_of(n), SL_ITEM_KEY, item.key, 0, true);
-        before = (struct sl_item_before){0};
+        before = (struct sl_item_before){0, continues_lease(k)};
     }
     /* A lease of exactly lease-volatile ends later than that by the rounding of clocks. It needs
      * no sync all the same: the silence is longer, too. */
