@@ -87,6 +87,7 @@ void sim_checker_arrived(struct sim_checker *b, uint64_t request, uint32_t node,
     r->node = node;
     r->life = life;
     r->arrived_us = now_us;
+    r->version = b->newest_version[node];
 }
 
 bool sim_checker_withdraw(struct sim_checker *b, uint64_t request)
@@ -159,6 +160,12 @@ static struct sim_grant_record *grant_of(struct sim_key_record *k, sl_fence fenc
         if (k->grants[i - 1].fence == fence) return &k->grants[i - 1];
     }
     return NULL;
+}
+
+struct sim_grant_record *sim_checker_grant(struct sim_checker *b, uint32_t key,
+                                           sl_fence fence)
+{
+    return grant_of(&b->keys[key], fence);
 }
 
 static void extend(struct sim_checker *b, uint32_t key, sl_fence fence)
@@ -349,12 +356,18 @@ void sim_checker_membership(struct sim_checker *b, uint32_t node,
     b->memberships[b->membership_count++] = row;
 }
 
-uint32_t sim_checker_newest_members(const struct sim_checker *b)
+const struct sim_membership_record *sim_checker_newest(const struct sim_checker *b)
 {
     const struct sim_membership_record *best = NULL;
     for (uint32_t i = 0; i < b->membership_count; i++) {
         if (best == NULL || b->memberships[i].version > best->version)
             best = &b->memberships[i];
     }
+    return best;
+}
+
+uint32_t sim_checker_newest_members(const struct sim_checker *b)
+{
+    const struct sim_membership_record *best = sim_checker_newest(b);
     return best == NULL ? 0 : best->members;
 }

@@ -30,6 +30,11 @@ struct sim_grant_record {
     int64_t asked_us, granted_us;
     bool overlapping;
     bool released; /* The holder has sent a release. */
+    /* The last acknowledged expiry of the lease; clock NULL: the client did not wait for it. */
+    const struct sim_clock *clock;
+    int64_t until_us; /* The deadline, on the client's own clock. */
+    bool is_long;     /* It must survive power failures. */
+    uint64_t version; /* The membership that agreed on it. */
 };
 
 struct sim_key_record {
@@ -64,6 +69,7 @@ struct sim_request_record {
     int64_t sent_us;
     uint64_t life; /* The life of the node. */
     int64_t arrived_us;
+    uint64_t version; /* The membership of the node at that time. */
 };
 
 /* An event that a node has published. */
@@ -143,8 +149,13 @@ void sim_checker_published(struct sim_checker *b, uint32_t node,
 void sim_checker_membership(struct sim_checker *b, uint32_t node,
                             const struct sl_membership *m);
 
-/* Return the newest membership that any node has used, with one bit for each node
- * id. */
+/* Return a grant that was answered, or NULL. */
+struct sim_grant_record *sim_checker_grant(struct sim_checker *b, uint32_t key,
+                                           sl_fence fence);
+
+/* Return the newest membership that any node has used, or NULL; and its nodes, with one bit for
+ * each id. */
+const struct sim_membership_record *sim_checker_newest(const struct sim_checker *b);
 uint32_t sim_checker_newest_members(const struct sim_checker *b);
 
 /* Return a request that its node has not answered, or 0 if there is none. `lives` has

@@ -9,7 +9,7 @@
 #include "sim/world.h"
 
 /* Return the client's deadline, as docs/leases.md defines it. */
-static int64_t deadline_us(int64_t sent_us, sl_ms ms)
+int64_t sim_client_deadline(int64_t sent_us, sl_ms ms)
 {
     return sent_us + ms * 998;
 }
@@ -297,7 +297,7 @@ static void granted(struct sim_world *w, uint32_t c, const struct sim_request *r
         .session = x->session,
         .lease_ms = g->lease_ms,
         .overlapping = g->overlapping,
-        .until_us = deadline_us(r->sent_us, g->waited_ms + g->lease_ms)};
+        .until_us = sim_client_deadline(r->sent_us, g->waited_ms + g->lease_ms)};
     x->hold.release_us = now + sl_random_between(&w->random, 0,
                                                  (x->hold.until_us - now > 0 ? 3 : 1) *
                                                      g->lease_ms * 1000);
@@ -324,7 +324,7 @@ static void extended(struct sim_world *w, uint32_t c, const struct sim_request *
         }
     }
     if (!h->is || h->fence != r->fence || h->key != r->key) return;
-    int64_t until = deadline_us(r->sent_us, lease_ms);
+    int64_t until = sim_client_deadline(r->sent_us, lease_ms);
     if (until > h->until_us) h->until_us = until;
     SIM_TRACE(w, "c%u has k%u extended for %lld us", c + 1, h->key,
               (long long)(h->until_us - sim_client_clock(w, c)));
@@ -531,12 +531,12 @@ void sim_client_notified(struct sim_world *w, uint32_t c, const struct sim_event
 
 /* ---- orders of a node ---- */
 
-static bool is_awaited(const struct sim_client *x, uint64_t number)
+static const struct sim_request *awaited(const struct sim_client *x, uint64_t number)
 {
     for (int i = 0; i < SIM_REQUESTS; i++) {
-        if (x->requests[i].number == number) return true;
+        if (x->requests[i].number == number) return &x->requests[i];
     }
-    return false;
+    return NULL;
 }
 
 static void count(struct sim_world *w, const struct sim_request_record *r,
@@ -560,8 +560,10 @@ void sim_client_answer(struct sim_world *w, uint32_t m, uint64_t number,
     count(w, row, a);
     if (row->client >= SIM_CLIENTS) return; /* The request is from an operator. */
     struct sim_client *x = &w->clients[row->client];
-    if (!is_awaited(x, number))
+    const struct sim_request *r = awaited(x, number);
+    if (r == NULL)
         return; /* The client has disconnected, but the node has not noticed yet. */
+    sim_audit_acknowledged(w, m, row->client, r, a);
     struct sim_packet *p = sim_packet_new(&w->queue);
     p->answer.status = a->status;
     p->answer.grant = a->grant;

@@ -237,6 +237,8 @@ static void empty(struct sim_world *w, uint32_t m)
     x->remembered.is = false;
     x->is_emptied = true;
     x->is_old = false;
+    x->emptied_us = w->now_us;
+    x->written = x->durable = (struct sim_replay){0};
     w->checker.newest_version[m] = 0;
     sim_schedule(w, draw_length(w),
                  (struct sim_event){.type = SIM_EVENT_START, .node = m});
@@ -317,6 +319,8 @@ static void restore_old_copy(struct sim_world *w)
     x->disk = x->backup.disk;
     sim_disk_put_back(&x->journal, &x->backup.journal, in_place);
     x->is_old = x->is_emptied = true;
+    x->emptied_us = w->now_us;
+    x->written = x->durable = (struct sim_replay){0};
     x->old_until_us = w->now_us + draw_length(w);
     w->checker.newest_version[m] = 0;
     sim_schedule(w, sl_random_between(&w->random, 0, 20000),

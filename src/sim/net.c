@@ -95,6 +95,7 @@ void sim_net_deliver(struct sim_world *w, const struct sim_event *e)
     if (!link->up || (old && !sim_has_fault(w, SIM_FAULT_LATE))) return;
     if (w->setup.trace)
         sim_trace_message(w, old ? "<<" : "<", e->node, e->other, &e->packet->message);
+    sim_audit_received(w, e->node, sim_node_id(e->other), &e->packet->message);
     sl_node_receive(w->machines[e->node].node, sim_machine_now(w, e->node),
                     sim_node_id(e->other), &e->packet->message);
     sim_machine_settle(w, e->node);

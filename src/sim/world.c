@@ -215,6 +215,9 @@ void sim_machine_start(struct sim_world *w, uint32_t m)
     if (m < w->node_count && x->disk.birth == 0 && !x->is_emptied)
         first_list(w, &start.bootstrap);
     recover(w, m, &start);
+    x->written = x->durable = (struct sim_replay){0};
+    memset(x->heard, 0, sizeof x->heard);
+    x->lost_power = false;
     x->life = ++w->lives;
     sim_checker_started(&w->checker, m);
     x->writing = x->mends = false;
@@ -226,6 +229,7 @@ void sim_machine_start(struct sim_world *w, uint32_t m)
               : x->disk.birth == 0        ? " with nothing on its disk"
                                           : "");
     update_peers(w, m);
+    sim_audit_started(w, m);
     sim_machine_settle(w, m);
 }
 
@@ -235,6 +239,9 @@ static void lose_power(struct sim_world *w, struct sim_machine *x)
     sim_disk_lose_power(&x->journal, &w->random, 0);
     x->clock = draw_clock(w);
     x->clock.began_us = 0;
+    x->written = x->durable = (struct sim_replay){0};
+    x->lost_power = true;
+    x->power_us = w->now_us;
     x->remembered.is = false;
 }
 
@@ -312,6 +319,7 @@ static void check_written(struct sim_world *w, uint32_t m,
 static void do_order(struct sim_world *w, uint32_t m, const struct sl_node_order *o)
 {
     check_written(w, m, o);
+    sim_audit_order(w, m, o);
     mix(w, (uint64_t)w->now_us << 8 ^ (uint64_t)o->type << 4 ^ m);
     switch (o->type) {
         case SL_NODE_ORDER_SEND:

@@ -8,6 +8,7 @@
  *     heal.c     the phase after the faults, when the cluster must make progress
  *     contest.c  concurrent requests for a free key, of which one must be granted
  *     rolling.c  a rolling restart, which must not lose a lease
+ *     audit.c    compares what nodes show with their journals
  *     trace.c    prints events
  *
  * The world has its own time, in microseconds. No node and no client can read it. */
@@ -20,6 +21,7 @@
 #include "sim/disk.h"
 #include "sim/faults.h"
 #include "sim/queue.h"
+#include "sim/replay.h"
 
 #define SIM_NEVER INT64_MAX
 #define SIM_REQUESTS 4 /* Pending requests per client. */
@@ -78,6 +80,19 @@ struct sim_remembered {
     } keys[SIM_KEYS];
 };
 
+/* A request of another node that an acceptor may vote on. */
+#define SIM_HEARD 32
+struct sim_heard {
+    sl_node_id from;
+    uint64_t round;
+    enum sl_message_type type;
+    uint32_t key;
+    sl_fence fence;
+    bool final;
+    sl_ms lease_ms;
+    sl_ms at_ms; /* When it first arrived, on the clock of the machine. */
+};
+
 struct sim_machine {
     struct sl_node *node; /* NULL: the node is down. */
     uint64_t life; /* The number of this start; each start in the world has its own. */
@@ -87,6 +102,13 @@ struct sim_machine {
     struct sl_node_durable ahead; /* and the content that is being written. */
     bool writing;
     struct sim_disk journal;
+    struct sim_replay written, durable; /* What it says. */
+    bool
+        lost_power; /* The machine has lost power, and its node has not started since. */
+    int64_t power_us, emptied_us; /* When it last lost power, or its directory. */
+    struct sim_heard heard[SIM_HEARD];
+    uint32_t heard_next;
+    uint64_t shown;           /* Orders that showed something. */
     bool mends;               /* An event to write a new journal is scheduled. */
     struct sim_backup backup; /* An old copy of both. */
     bool is_old;              /* It has an old copy, and must be rejected, */
@@ -299,6 +321,8 @@ uint64_t sim_client_ask(struct sim_world *w, uint32_t c,
 /* Wake the client when its own clock shows this time. */
 void sim_client_wake(struct sim_world *w, uint32_t c, int64_t shows_us);
 int64_t sim_client_clock(const struct sim_world *w, uint32_t c);
+/* Return when a client stops acting as holder, as docs/leases.md defines it. */
+int64_t sim_client_deadline(int64_t sent_us, sl_ms ms);
 void sim_client_release(struct sim_world *w, uint32_t c);
 void sim_client_extend(struct sim_world *w, uint32_t c, sl_ms lease_ms);
 
@@ -331,7 +355,7 @@ void sim_heal_begin_client(struct sim_world *w, uint32_t c, enum sim_role role);
 void sim_heal_begin_holding(struct sim_world *w);
 /* Return whether none of these clients holds a lease or has a pending request. */
 bool sim_heal_is_quiet(const struct sim_world *w, uint32_t first, uint32_t count);
-/* Return whether all members are up and none of them is silent. With `may_be_down`,
+/* Return whether all members are up, linked, and none of them is silent. With `may_be_down`,
  * members that were killed may be down. */
 bool sim_heal_is_settled(const struct sim_world *w, bool may_be_down);
 /* Return a request that no node has answered, or 0. */
@@ -354,6 +378,18 @@ void sim_rolling_act(struct sim_world *w);
 void sim_rolling_client_act(struct sim_world *w, uint32_t c);
 void sim_rolling_answered(struct sim_world *w, uint32_t c, const struct sim_request *r,
                           const struct sim_packet *p);
+
+/* --- audit.c ----------------------------------------------------------------------- */
+
+/* An answer to a request leaves; a node has started. */
+void sim_audit_acknowledged(struct sim_world *w, uint32_t m, uint32_t c,
+                            const struct sim_request *r,
+                            const struct sl_node_answer *a);
+void sim_audit_started(struct sim_world *w, uint32_t m);
+/* A message arrives; an order is carried out. */
+void sim_audit_received(struct sim_world *w, uint32_t m, sl_node_id from,
+                        const struct sl_message *msg);
+void sim_audit_order(struct sim_world *w, uint32_t m, const struct sl_node_order *o);
 
 /* --- trace.c ---------------------------------------------------------------------- */
 
