@@ -129,6 +129,20 @@ static void try_key(struct sim_world *w, uint32_t c)
     sim_client_ask(w, c, &ask, key, ask.wait_ms + 1000);
 }
 
+/* Return whether a member uses the newest membership, and has links to the others that run. */
+static bool has_joined(const struct sim_world *w, uint32_t m)
+{
+    const struct sim_membership_record *newest = sim_checker_newest(&w->checker);
+    const struct sim_machine *x = &w->machines[m];
+    if (sl_node_membership(x->node)->version != newest->version) return false;
+    for (uint32_t o = 0; o < SIM_NODES; o++) {
+        const struct sim_machine *y = &w->machines[o];
+        bool other = o != m && (newest->members & 1u << sim_node_id(o)) != 0;
+        if (other && y->node != NULL && !y->is_emptied && !x->links[o].up) return false;
+    }
+    return true;
+}
+
 bool sim_heal_is_settled(const struct sim_world *w, bool may_be_down)
 {
     uint32_t members = sim_checker_newest_members(&w->checker);
@@ -139,7 +153,7 @@ bool sim_heal_is_settled(const struct sim_world *w, bool may_be_down)
         if (x->node == NULL && may_be_down) continue;
         if (x->node == NULL) return false;
         sl_node_stats(x->node, sim_machine_now(w, m), &stats);
-        if (stats.silent_ms > 0) return false;
+        if (stats.silent_ms > 0 || !has_joined(w, m)) return false;
     }
     return true;
 }
