@@ -384,9 +384,9 @@ static int check(const struct forget *f)
     if (is_of_node(f)) {
         offline_say(
             "%s belongs to a node of a majority cluster, whose other nodes know "
-            "the leases, too; end a lease with the command BREAK of a running "
-            "node. To replace a node that lost its journal, see NODES REMOVE "
-            "and NODES ADD",
+            "the leases, too; wait until the lease expires, or RELEASE it with its "
+            "fence through a running node. To replace a node that lost its "
+            "journal, see NODES REMOVE and NODES ADD",
             f->shown);
         return EX_DATAERR;
     }
