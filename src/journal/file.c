@@ -292,8 +292,11 @@ static int part_sync(struct journal_part *p)
 {
     int error = sync_error(p);
     if (error != 0) return error;
+    bool unnamed = atomic_load_explicit(&p->unnamed, memory_order_seq_cst);
     atomic_store_explicit(&p->unnamed, false, memory_order_seq_cst);
     uint64_t bytes = atomic_load_explicit(&p->bytes, memory_order_seq_cst);
+    /* If the file gets its name, this sync has succeeded. So frames can rely on it at once. */
+    if (unnamed) atomic_store_explicit(&p->durable, bytes, memory_order_release);
     while (fdatasync(p->fd) != 0) {
         if (errno == EINTR) continue;
         error = errno;

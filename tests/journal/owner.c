@@ -166,13 +166,17 @@ static void acknowledge(struct owner *o, const struct owner_wait *w)
               g->expiry_ms, g->is_long ? ", long" : "");
     if (w->is_end) {
         if (k.fence != g->fence) return;
-        k.ended = true;
+        /* After a power failure a lease may expire before the client expects it, if the last
+         * extension was short. New grants wait until the client's expiry. */
+        if (w->is_expiry && k.expiry_ms > o->now_ms) k.is_forgotten = true;
+        else k.ended = true;
         k.end_is_written = !sl_journal_failed(o->j);
     } else if (w->is_extension) {
         if (k.fence != g->fence || k.ended) return;
         k.is_long |= g->is_long;
         k.may_be_later = false;
         if (g->expiry_ms > k.expiry_ms) k.expiry_ms = g->expiry_ms;
+        if (w->is_sure && g->expiry_ms > k.sure_ms) k.sure_ms = g->expiry_ms;
     } else {
         bool is_held = k.fence != 0 && !k.ended && k.expiry_ms != SL_NEVER &&
                        k.expiry_ms > o->now_ms;
@@ -182,6 +186,7 @@ static void acknowledge(struct owner *o, const struct owner_wait *w)
                   w->key, g->fence, k.fence);
         k = (struct owner_known){
             .fence = g->fence, .expiry_ms = g->expiry_ms, .is_long = g->is_long};
+        if (w->is_sure) k.sure_ms = g->expiry_ms;
         if (g->fence > o->fence_given) o->fence_given = g->fence;
     }
     set_known(o, w->key, k);
@@ -396,6 +401,12 @@ static bool may_change(const struct owner *o, int key)
            o->waits_count < OWNER_WAITS / 2;
 }
 
+/* Whether a change waits for its own record, which is in the next frame; not for an earlier one. */
+static bool is_of_record(const struct owner *o, uint64_t position)
+{
+    return position > sl_journal_position(o->j);
+}
+
 void owner_acquire(struct owner *o, int key, sl_ms lease_ms)
 {
     struct owner_grant *g = &o->table[key];
@@ -417,7 +428,10 @@ void owner_acquire(struct owner *o, int key, sl_ms lease_ms)
     *g = new;
     owner_say(o, "k%d granted under %" PRIu64 " until %" PRId64 ", waits for %" PRIu64,
               key, g->fence, g->expiry_ms, position);
-    add_wait(o, (struct owner_wait){.position = position, .key = key, .grant = new});
+    add_wait(o, (struct owner_wait){.position = position,
+                                    .key = key,
+                                    .is_sure = new.is_long &&is_of_record(o, position),
+                                    .grant = new});
 }
 
 void owner_extend(struct owner *o, int key, sl_ms lease_ms)
@@ -434,13 +448,15 @@ void owner_extend(struct owner *o, int key, sl_ms lease_ms)
     if (position == SL_JOURNAL_FAILED) return;
     new.is_long = item.is_long;
     *g = new;
-    add_wait(o,
-             (struct owner_wait){
-                 .position = position, .key = key, .is_extension = true, .grant = new});
+    add_wait(o, (struct owner_wait){.position = position,
+                                    .key = key,
+                                    .is_extension = true,
+                                    .is_sure = new.is_long &&is_of_record(o, position),
+                                    .grant = new});
 }
 
 /* End a grant: it was released, or it has expired. */
-static void end(struct owner *o, int key)
+static void end(struct owner *o, int key, bool is_expiry)
 {
     struct owner_grant *g = &o->table[key];
     struct owner_known *k = owner_known(o, key);
@@ -449,16 +465,19 @@ static void end(struct owner *o, int key)
         position = sl_journal_end(o->j, now_of(o), SL_ITEM_GRANT, key_of(key), g->fence,
                                   g->is_long);
     owner_say(o, "k%d ended: %" PRIu64 " at %" PRIu64, key, g->fence, position);
-    if (k->fence == g->fence) k->ended = true;
+    if (k->fence == g->fence && (!is_expiry || k->expiry_ms <= o->now_ms))
+        k->ended = true;
     /* A release does not wait for the disk. */
     if (position != SL_JOURNAL_FAILED)
-        add_wait(o, (struct owner_wait){.key = key, .is_end = true, .grant = *g});
+        add_wait(o,
+                 (struct owner_wait){
+                     .key = key, .is_end = true, .is_expiry = is_expiry, .grant = *g});
     g->fence = 0;
 }
 
 void owner_release(struct owner *o, int key)
 {
-    if (o->table[key].fence != 0 && may_change(o, key)) end(o, key);
+    if (o->table[key].fence != 0 && may_change(o, key)) end(o, key, false);
 }
 
 /* ---- the loop ---- */
@@ -470,7 +489,7 @@ void owner_turn(struct owner *o)
     for (int key = 0; key < OWNER_KEYS; key++)
         if (has_record(&o->table[key]) && o->table[key].expiry_ms <= o->now_ms &&
             sl_journal_pending(o->j, key_of(key)) == 0 && o->waits_count < OWNER_WAITS)
-            end(o, key);
+            end(o, key, true);
     while (sl_journal_take(o->j, &records, &position))
         if (sl_journal_file_write(o->f, records, position, o->now_ms) != 0) {
             fail(o);
@@ -680,10 +699,12 @@ int owner_check_other_life(struct owner *o)
         k->may_be_later = true; /* Recovery uses the bound. */
         if (!relies(o, k)) continue;
         bool is_held = g->fence == k->fence && g->expiry_ms >= k->expiry_ms;
+        bool is_sure = k->sure_ms <= o->now_ms ||
+                       (g->fence == k->fence && g->expiry_ms >= k->sure_ms);
         if (!is_held) k->is_forgotten = true;
         /* After a clean stop, recovery knows what the server knew. */
         bool is_known = o->stopped_cleanly && o->table[key].fence == k->fence;
-        if (!is_held && (k->is_long || is_known))
+        if (!is_sure || (!is_held && is_known))
             wrong(o, "k%d: the lease of fence %" PRIu64 " is lost; found %" PRIu64, key,
                   k->fence, g->fence);
         if (!is_held && r.wait_until_ms < k->expiry_ms)
@@ -704,6 +725,7 @@ void owner_boot(struct owner *o, sl_ms died_ms)
     for (int key = 0; key < OWNER_KEYS; key++) {
         struct owner_known *k = owner_known(o, key);
         if (k->expiry_ms != SL_NEVER) k->expiry_ms -= died_ms;
+        k->sure_ms -= died_ms;
         k->end_is_written = false; /* It may be lost. */
     }
     o->waited_until_ms -= died_ms;

@@ -27,6 +27,7 @@ struct owner_known {
     sl_fence fence;      /* Of the last grant that was acknowledged; 0: none. */
     sl_ms expiry_ms;     /* As acknowledged; SL_NEVER: without a lease. */
     bool is_long;        /* A record of the grant had to be durable. */
+    sl_ms sure_ms;       /* The record with this expiry had to be durable. */
     bool ended;          /* The holder asked for its release, or the lease expired; */
     bool end_is_written; /* and the server has acknowledged that. */
     bool is_forgotten;   /* A power failure has lost its record; new grants wait. */
@@ -38,6 +39,8 @@ struct owner_wait {
     uint64_t position; /* 0: the next frame that is written. */
     int key;
     bool is_written, is_end, is_extension;
+    bool is_expiry; /* It ends because its lease has expired, not by a release. */
+    bool is_sure;   /* The record of this change must be durable. */
     struct owner_grant grant;
 };
 
