@@ -343,6 +343,24 @@ static void failed_replacement(void)
              "a replacement that fails before the rename leaves the journal intact");
 }
 
+/* The first frame of a file has its life. If it is damaged, only the frames after it show that. */
+static void damaged_first_frame(void)
+{
+    struct owner *o = fresh();
+    disk_meanwhile(loop_meanwhile, o);
+    owner_replace(o);
+    uint64_t position = sl_journal_position(o->j);
+    sl_journal_file_commit(o->f);
+    bool good = sl_journal_position(o->j) >
+                position; /* A frame was written meanwhile. */
+    end_process(o);
+    disk_kill();
+    good &= owner_check_same_life(o) == 0;
+    good &= disk_damage(SL_JOURNAL_NAME, SL_HEADER_BYTES + SL_FRAME_HEADER_BYTES);
+    good &= owner_check_same_life(o) == EILSEQ;
+    stage_ok(good, "damage in the first frame is noticed, if a frame follows");
+}
+
 static void bad_block(void)
 {
     struct owner *o = fresh();
@@ -499,6 +517,7 @@ static void rules(bool is_long)
     failed_write_is_final();
     full_disk();
     failed_replacement();
+    damaged_first_frame();
     bad_block();
     lives();
 }
