@@ -289,12 +289,16 @@ static void check_memory(struct sim_world *w, uint32_t m)
 void sim_audit_order(struct sim_world *w, uint32_t m, const struct sl_node_order *o)
 {
     struct sim_machine *x = &w->machines[m];
-    if (o->type == SL_NODE_ORDER_SEND) {
-        if (o->message->type == SL_MESSAGE_VOTE) check_votes(w, m, o->to, o->message);
-        if (o->message->type == SL_MESSAGE_TEACH && key_of(o->message->key) < SIM_KEYS)
-            check_shown(w, m, key_of(o->message->key), o->message->fence);
-    } else if (o->type == SL_NODE_ORDER_EVENT) check_event(w, m, o->event);
-    else if (o->type != SL_NODE_ORDER_ANSWER) return;
-    if (++x->shown % MEMORY_EVERY == 0 && !sl_journal_failed(x->journal.journal))
+    bool shows = o->type == SL_NODE_ORDER_SEND || o->type == SL_NODE_ORDER_ANSWER ||
+                 o->type == SL_NODE_ORDER_EVENT;
+    /* First, because the other checks inspect the node, which lets leases expire. */
+    if (shows && ++x->shown % MEMORY_EVERY == 0 &&
+        !sl_journal_failed(x->journal.journal))
         check_memory(w, m);
+    if (o->type == SL_NODE_ORDER_EVENT) check_event(w, m, o->event);
+    if (o->type != SL_NODE_ORDER_SEND) return;
+    const struct sl_message *msg = o->message;
+    if (msg->type == SL_MESSAGE_VOTE) check_votes(w, m, o->to, msg);
+    if (msg->type == SL_MESSAGE_TEACH && key_of(msg->key) < SIM_KEYS)
+        check_shown(w, m, key_of(msg->key), msg->fence);
 }
