@@ -97,12 +97,6 @@ static int convert_directory(struct sl_majority *m, enum sl_directory_use use,
                             ? r.kept.lease_longest_ms
                             : r.kept.quiet_ms;
     sl_state_read_end(&r);
-    char ms[24];
-    snprintf(ms, sizeof ms, "%" PRId64, start->silence_ms);
-    sl_log(SL_LOG_INFO,
-           "data: the directory of a single server is now the directory of this node; "
-           "the node does not vote until the longest lease of the server has expired",
-           "directory", m->directory.path, "ms", ms, NULL);
     return 0;
 }
 
@@ -265,12 +259,22 @@ static void convert_journal(const struct server *s, struct sl_node_start *start)
     if (until_ms - s->now.ms > start->silence_ms)
         start->silence_ms = until_ms - s->now.ms;
     if (r->fence_limit > start->floor) start->floor = r->fence_limit;
+}
+
+/* Log what the node found in its directory, other than its own journal. */
+static void log_origin(const struct sl_majority *m, const struct sl_node_start *start)
+{
     char ms[24];
     snprintf(ms, sizeof ms, "%" PRId64, start->silence_ms);
-    sl_log(SL_LOG_INFO,
-           "data: the directory of a single server is now the directory of this node; "
-           "the node does not vote until the leases of the server have expired",
-           "directory", s->directory.path, "ms", ms, NULL);
+    if (start->floor > 0)
+        sl_log(SL_LOG_INFO,
+               "data: the directory of a single server is now the directory of this "
+               "node; the node does not vote until the leases of the server have "
+               "expired",
+               "directory", m->directory.path, "ms", ms, NULL);
+    else if (start->kept.birth == 0)
+        sl_log(SL_LOG_INFO, "data: the directory contains no earlier state",
+               "directory", m->directory.path, NULL);
 }
 
 static int open_journal(struct server *s, struct sl_node_start *start)
@@ -290,9 +294,7 @@ static int open_journal(struct server *s, struct sl_node_start *start)
             "data: the journal of the single server that used this directory is "
             "missing; " AS_IF_LOST_STATE,
             "no such file");
-    else if (!found && start->kept.birth == 0 && start->floor == 0)
-        sl_log(SL_LOG_INFO, "data: the directory contains no earlier state",
-               "directory", m->directory.path, NULL);
+    if (!found) log_origin(m, start);
     start->journal = sl_recorder_journal(s->recorder);
     start->same_life = found && r->same_life;
     start->wait_until_ms = found ? r->wait_until_ms : 0;
