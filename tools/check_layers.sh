@@ -9,7 +9,7 @@
 #
 # Inside server:
 #
-#     7  the server     main.c  server.c  stop.c  request.c  recorder.c  settings.c  settings_check.c
+#     7  the server     main.c  server.c  stop.c  request.c  recorder*.c  settings*.c
 #     6  decisions      arbiter  forward
 #     5  commands       command
 #     4  sockets        net

@@ -1,0 +1,189 @@
+/* local_parked.c - requests that wait for the journal: parks a request until its change, or the
+ * changes that it shows, are durable; then answers it, or undoes its change. */
+#include <assert.h>
+#include <string.h>
+
+#include "server/arbiter/local_internal.h"
+
+/* --- Requests that would show changes of others --------------------------------------- */
+
+/* How often a request is parked because of changes of others. A key that changes all the time must
+ * not delay it forever. So in the end the request runs, and its reply is parked. */
+#define PARKS_MAX 8
+
+bool sl_local_waits_for_others(struct request *r)
+{
+    uint64_t position = sl_state_pending(r->s, r->key);
+    if (position == 0) return false;
+    uint8_t parks = r->call != NULL && r->call->resumed != NULL
+                        ? r->call->resumed->parks
+                        : 0;
+    if (parks >= PARKS_MAX) {
+        r->position = position; /* submit() parks the reply. */
+        return false;
+    }
+    struct request *k = sl_state_park(r, position, SL_PARKED_TO_RUN);
+    if (k != NULL) k->parks = (uint8_t)(parks + 1);
+    return true;
+}
+
+void sl_local_park_reply(struct request *r, size_t from)
+{
+    struct sl_resp_writer *out = &r->c->out;
+    if (out->spilt) return; /* The connection will be closed. */
+    r->extra = (struct sl_bytes){out->buffer + from, out->n - from};
+    out->n = from;
+    r->answered = false;
+    sl_state_park(r, r->position, SL_PARKED_REPLY);
+}
+
+void sl_local_answer_durably(struct request *r, uint64_t position,
+                             enum sl_parked outcome, int64_t number)
+{
+    if (position == SL_STATE_FAILED) {
+        sl_state_refuse(r);
+        return;
+    }
+    struct request *k = sl_state_park(r, position, outcome);
+    if (k != NULL) k->number = number;
+}
+
+/* --- Grants ---------------------------------------------------------------------------- */
+
+static void notify_held(struct request *r, sl_fence fence, bool fresh)
+{
+    const struct sl_local_observer *o = sl_local_of(r->s)->observer;
+    if (o != NULL) o->held(r->c, r->key, fence, fresh);
+}
+
+void sl_local_take_back(const struct request *r, const struct sl_grant *g)
+{
+    sl_table_take_back(r->s->table, r->s->now, &r->c->session->s, r->key, g);
+}
+
+/* Returns the key of a request for an event that follows the answer, which frees a kept request. */
+static struct sl_bytes key_for_event(const struct request *r)
+{
+    static char copy[UINT16_MAX];
+    if (!r->kept || r->key.n == 0 || sl_pubsub_unheard(&r->s->pubsub)) return r->key;
+    assert(r->key.n <= sizeof copy);
+    memcpy(copy, r->key.at, r->key.n);
+    return (struct sl_bytes){copy, r->key.n};
+}
+
+/* Acknowledge a grant. */
+static void answer_grant(struct request *r, const struct sl_grant *g)
+{
+    struct server *s = r->s;
+    s->stats.grants++;
+    if (g->lease_ms > 0) sl_state_given(s, g->lease_ms);
+    notify_held(r, g->fence, true);
+    const struct answer a = {.status = SLUICE_OK, .grant = g};
+    struct sl_bytes key = key_for_event(r);
+    sl_request_answer(r, &a);
+    sl_event_granted(s, key, g);
+}
+
+void sl_local_granted(struct request *r, const struct sl_grant *g)
+{
+    uint64_t need = sl_state_need(r->s);
+    if (g->lease_ms == 0) sl_input_holds(r->c);
+    if (need == 0) {
+        answer_grant(r, g);
+        return;
+    }
+    if (need == SL_STATE_FAILED) {
+        sl_local_take_back(r, g);
+        sl_state_refuse(r);
+        return;
+    }
+    const struct request given = *r;
+    struct request *k = sl_state_park(r, need, SL_PARKED_GRANT);
+    if (k != NULL) k->grant = *g;
+    else sl_local_take_back(&given, g);
+}
+
+/* --- Extensions ------------------------------------------------------------------------ */
+
+/* Acknowledge an extension. */
+static void answer_extended(struct request *r, sl_ms left)
+{
+    struct server *s = r->s;
+    struct sl_bytes key = key_for_event(r);
+    sl_fence fence = r->fence;
+    s->stats.extends++;
+    notify_held(r, fence, false);
+    sl_request_answer_number(r, left);
+    sl_local_publish(s, &(struct sl_event){.type = SL_EVENT_EXTENDED,
+                                           .key = key,
+                                           .fence = fence,
+                                           .lease_ms = left});
+}
+
+static void undo_extension(struct request *r)
+{
+    sl_table_undo_extend(r->s->table, r->s->now, r->key, r->fence, r->end_ms,
+                         r->before_ms, r->extra);
+}
+
+void sl_local_extended(struct request *r, uint64_t position, sl_ms left)
+{
+    struct sl_grant_view v;
+    if (position == 0) {
+        answer_extended(r, left);
+        return;
+    }
+    sl_table_inspect_grant(r->s->table, r->s->now, r->key, r->fence, &v);
+    r->end_ms = v.end_ms;
+    struct request extended = *r;
+    if (position == SL_STATE_FAILED) {
+        undo_extension(&extended);
+        sl_state_refuse(r);
+        return;
+    }
+    struct request *k = sl_state_park(r, position, SL_PARKED_EXTENSION);
+    if (k != NULL) k->number = left;
+    else undo_extension(&extended);
+}
+
+/* --- The outcome ------------------------------------------------------------------------ */
+
+void sl_local_undo(struct request *r)
+{
+    if (r->outcome == SL_PARKED_GRANT) sl_local_take_back(r, &r->grant);
+    else if (r->outcome == SL_PARKED_EXTENSION) undo_extension(r);
+    else return;
+    r->outcome = SL_PARKED_UNDONE;
+}
+
+void sl_local_deliver(struct request *r, bool durable)
+{
+    switch ((enum sl_parked)r->outcome) {
+        case SL_PARKED_TO_RUN: assert(false); break;
+        case SL_PARKED_GRANT: {
+            const struct sl_grant g = r->grant;
+            assert(durable);
+            r->outcome = SL_PARKED_TO_RUN;
+            answer_grant(r, &g);
+            break;
+        }
+        case SL_PARKED_EXTENSION:
+            assert(durable);
+            answer_extended(r, r->number);
+            break;
+        case SL_PARKED_NUMBER:
+            if (durable) sl_request_answer_number(r, r->number);
+            else if (r->verb == SL_VERB_AWAIT)
+                sl_request_resume(r); /* The change that it saw has been undone. */
+            else sl_state_refuse(r);
+            break;
+        case SL_PARKED_REPLY:
+            if (durable) {
+                sl_resp_raw(sl_conn_out(r->c), r->extra.at, r->extra.n);
+                sl_request_end(r);
+            } else sl_request_resume(r); /* What it shows has been undone. */
+            break;
+        case SL_PARKED_UNDONE: sl_state_refuse(r); break;
+        case SL_PARKED_EVENT: assert(false); break;
+    }
+}
