@@ -144,6 +144,13 @@ void sl_resp_text(struct sl_resp_writer *w, const char *text)
     sl_resp_bulk(w, (struct sl_bytes){text, strlen(text)});
 }
 
+void sl_resp_decimal(struct sl_resp_writer *w, int64_t n)
+{
+    char line[32];
+    const char *at = format(line, '$', n) + 1; /* Without the type character. */
+    sl_resp_bulk(w, (struct sl_bytes){at, (size_t)(line + sizeof line - at) - 2});
+}
+
 void sl_resp_null(struct sl_resp_writer *w)
 {
     if (w->resp3) sl_resp_raw(w, "_\r\n", 3);

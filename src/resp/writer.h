@@ -31,6 +31,7 @@ void sl_resp_problem(struct sl_resp_writer *w, const char *word, const char *tex
 void sl_resp_integer(struct sl_resp_writer *w, int64_t n);
 void sl_resp_bulk(struct sl_resp_writer *w, struct sl_bytes b);
 void sl_resp_text(struct sl_resp_writer *w, const char *text); /* As a bulk string. */
+void sl_resp_decimal(struct sl_resp_writer *w, int64_t n);     /* As a bulk string. */
 void sl_resp_null(struct sl_resp_writer *w);       /* Instead of a string. */
 void sl_resp_null_array(struct sl_resp_writer *w); /* Instead of an array. */
 void sl_resp_array(struct sl_resp_writer *w, size_t n);

@@ -5,7 +5,7 @@
 #include "failing_alloc.h"
 #include "test.h"
 
-#include "server/forward/ledger.h"
+#include "failover/ledger.h"
 
 /* --- A ledger, and two connections ------------------------------------------- */
 

@@ -6,8 +6,8 @@
 #include "test.h"
 
 #include "base/number.h"
+#include "failover/record.h"
 #include "resp/reader.h"
-#include "server/forward/record.h"
 #include "sluice.h"
 
 static uint64_t draw(void)
@@ -156,13 +156,13 @@ static void a_number_is_digits_alone(void **state)
     uint64_t n = 1;
     int64_t i = 1;
     (void)state;
-    assert_true(sl_frame_read(text("0"), &n));
+    assert_true(sl_parse_u64(text("0"), SL_FENCE_MAX, &n));
     assert_int_equal(n, 0);
-    assert_true(sl_frame_read(text("9007199254740991"), &n));
+    assert_true(sl_parse_u64(text("9007199254740991"), SL_FENCE_MAX, &n));
     assert_true(n == SL_FENCE_MAX);
-    assert_false(sl_frame_read(text("-1"), &n));
-    assert_false(sl_frame_read(text(""), &n));
-    assert_false(sl_frame_read((struct sl_bytes){"1\0", 2}, &n));
+    assert_false(sl_parse_u64(text("-1"), SL_FENCE_MAX, &n));
+    assert_false(sl_parse_u64(text(""), SL_FENCE_MAX, &n));
+    assert_false(sl_parse_u64((struct sl_bytes){"1\0", 2}, SL_FENCE_MAX, &n));
     assert_true(sl_parse_number(text("-9"), -9, -9, &i));
     assert_int_equal(i, -9);
     assert_true(sl_parse_number(text("999999999999999999"), 0, INT64_MAX, &i));

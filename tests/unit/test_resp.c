@@ -136,6 +136,7 @@ static void replies_are_those_of_both_protocols(void **state)
         sl_resp_problem(&w, "ERR", "two\r\nlines");
         sl_resp_integer(&w, INT64_MIN);
         sl_resp_text(&w, "x");
+        sl_resp_decimal(&w, -107);
         sl_resp_null(&w);
         sl_resp_null_array(&w);
         sl_resp_array(&w, 2);
@@ -145,9 +146,9 @@ static void replies_are_those_of_both_protocols(void **state)
         const char *wanted =
             version == 2
                 ? "+OK\r\n-ERR two  lines\r\n:-9223372036854775808\r\n$1\r\nx\r\n"
-                  "$-1\r\n*-1\r\n*2\r\n*4\r\n*3\r\n"
+                  "$4\r\n-107\r\n$-1\r\n*-1\r\n*2\r\n*4\r\n*3\r\n"
                 : "+OK\r\n-ERR two  lines\r\n:-9223372036854775808\r\n$1\r\nx\r\n"
-                  "_\r\n_\r\n*2\r\n%2\r\n>3\r\n";
+                  "$4\r\n-107\r\n_\r\n_\r\n*2\r\n%2\r\n>3\r\n";
         assert_int_equal(n, strlen(wanted));
         assert_memory_equal(bytes, wanted, n);
         free(bytes);

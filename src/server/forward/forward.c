@@ -12,22 +12,21 @@
 #include "server/forward/forward_internal.h"
 #include "server/observe/log.h"
 
-/* --- Frames --------------------------------------------------------------------------- */
+/* --- Messages ------------------------------------------------------------------------- */
 
-struct sl_resp_writer *sl_frame(struct server *s, sl_node_id to, const char *name,
-                                size_t fields)
+bool sl_forward_send(struct server *s, sl_node_id to,
+                     const struct sl_failover_message *m)
 {
     struct sl_resp_writer *w = sl_links_frame(s, to);
-    if (w == NULL) return NULL;
-    sl_resp_array(w, fields + 1);
-    sl_resp_text(w, name);
-    return w;
+    if (w != NULL) sl_failover_write(w, m);
+    return w != NULL;
 }
 
-void sl_frame_client_keep(struct sl_frame_client *n, const struct sl_args *a)
+void sl_noted_client_keep(struct sl_noted_client *n,
+                          const struct sl_failover_message *m)
 {
-    struct sl_bytes name = a->at[2], address = a->at[3];
-    *n = (struct sl_frame_client){0};
+    struct sl_bytes name = m->name, address = m->address;
+    *n = (struct sl_noted_client){0};
     if (name.n + address.n > sizeof n->text) return;
     memcpy(n->text, name.at, name.n);
     memcpy(n->text + name.n, address.at, address.n);
@@ -35,7 +34,7 @@ void sl_frame_client_keep(struct sl_frame_client *n, const struct sl_args *a)
     n->address_bytes = address.n;
 }
 
-void sl_frame_client_take(struct sl_frame_client *n, struct sl_grant_view *v)
+void sl_noted_client_take(struct sl_noted_client *n, struct sl_grant_view *v)
 {
     v->name = (struct sl_bytes){n->text, n->name_bytes};
     v->address = (struct sl_bytes){n->text + n->name_bytes, n->address_bytes};
@@ -154,7 +153,7 @@ void sl_forward_answer_problem(struct request *r, const char *code, const char *
     sl_request_end(r);
 }
 
-/* --- Frames to the keeper ------------------------------------------------------------------- */
+/* --- Messages to the keeper ----------------------------------------------------------------- */
 
 bool sl_forward_link_has_space(struct server *s)
 {
@@ -173,14 +172,14 @@ static void note_release(struct request *r)
     sl_ledger_drop(l, x);
 }
 
-void sl_frame_client(struct server *s, sl_node_id to, uint64_t session,
-                     struct sl_bytes name, struct sl_bytes address)
+void sl_forward_send_client(struct server *s, sl_node_id to, uint64_t session,
+                            struct sl_bytes name, struct sl_bytes address)
 {
-    struct sl_resp_writer *w = sl_frame(s, to, "R.CLIENT", 3);
-    if (w == NULL) return;
-    sl_frame_number(w, session);
-    sl_resp_bulk(w, name);
-    sl_resp_bulk(w, address);
+    const struct sl_failover_message m = {.type = SL_FAILOVER_CLIENT,
+                                          .session = session,
+                                          .name = name,
+                                          .address = address};
+    sl_forward_send(s, to, &m);
 }
 
 void sl_forward_describe(struct conn *c)
@@ -190,9 +189,9 @@ void sl_forward_describe(struct conn *c)
     if (c->forwarded->described_route == f->route) return;
     c->forwarded->described_route = f->route;
     sl_conn_where(c, where);
-    sl_frame_client(c->server, f->keeper, sl_conn_id(c),
-                    (struct sl_bytes){c->name, strlen(c->name)},
-                    (struct sl_bytes){where, strlen(where)});
+    sl_forward_send_client(c->server, f->keeper, sl_conn_id(c),
+                           (struct sl_bytes){c->name, strlen(c->name)},
+                           (struct sl_bytes){where, strlen(where)});
 }
 
 static void send_one(struct server *s, struct request *r)
@@ -205,13 +204,13 @@ static void send_one(struct server *s, struct request *r)
     for (size_t at = 0; at < r->bytes.n; at += SL_FORWARD_PIECE) {
         size_t left = r->bytes.n - at;
         size_t n = left < SL_FORWARD_PIECE ? left : SL_FORWARD_PIECE;
-        struct sl_resp_writer *w = sl_frame(s, f->keeper, "R.DO", 5);
-        if (w == NULL) break; /* The route is about to end. */
-        sl_frame_number(w, sl_conn_id(r->c));
-        sl_frame_number(w, (uint64_t)sl_request_age_ms(r));
-        sl_frame_number(w, r->c->out.resp3 ? 1 : 0);
-        sl_frame_number(w, at + n == r->bytes.n ? 1 : 0);
-        sl_resp_bulk(w, (struct sl_bytes){r->bytes.at + at, n});
+        const struct sl_failover_message m = {.type = SL_FAILOVER_DO,
+                                              .session = sl_conn_id(r->c),
+                                              .ms = sl_request_age_ms(r),
+                                              .yes = r->c->out.resp3,
+                                              .last = at + n == r->bytes.n,
+                                              .bytes = {r->bytes.at + at, n}};
+        if (!sl_forward_send(s, f->keeper, &m)) break; /* The route is about to end. */
     }
     r->c->forwarded->route = f->route;
     r->sent_ms = s->now.ms;
@@ -230,12 +229,11 @@ void sl_forward_send_queued(struct server *s)
 
 void sl_forward_drop(struct server *s, struct sl_record *x)
 {
-    struct sl_resp_writer *w = sl_frame(s, s->forward->keeper, "R.DROP", 3);
-    if (w != NULL) {
-        sl_frame_number(w, x->session);
-        sl_resp_bulk(w, x->key);
-        sl_frame_number(w, x->fence);
-    }
+    const struct sl_failover_message m = {.type = SL_FAILOVER_DROP,
+                                          .session = x->session,
+                                          .key = x->key,
+                                          .fence = x->fence};
+    sl_forward_send(s, s->forward->keeper, &m);
     sl_ledger_drop(&s->forward->ledger, x);
 }
 
@@ -321,40 +319,36 @@ void sl_forward_leave(struct arbiter *a, struct conn *c, enum sl_parting how)
 {
     struct server *s = a->s;
     struct sl_forward *f = s->forward;
-    struct sl_resp_writer *w;
     if (c->forwarded == NULL) return;
     sl_ledger_leave(&f->ledger, &c->forwarded->held);
     sl_forward_tx_ended(c);
     if (c->proxy != NULL || c->forwarded->route == 0 || f->leads ||
         (!f->open && !f->handing))
         return;
-    w = sl_frame(s, f->keeper, "R.END", 2);
-    if (w == NULL) return;
-    sl_frame_number(w, sl_conn_id(c));
-    sl_frame_number(w, how == SL_WAS_CUT ? 1 : 0);
+    const struct sl_failover_message m = {
+        .type = SL_FAILOVER_END, .session = sl_conn_id(c), .yes = how == SL_WAS_CUT};
+    sl_forward_send(s, f->keeper, &m);
 }
 
 void sl_forward_failed(struct arbiter *a, struct conn *c, const char *name,
                        const char *code)
 {
     struct sl_forward *f = a->s->forward;
-    struct sl_resp_writer *w;
     (void)code;
     if (c->forwarded == NULL || c->forwarded->tx == 0 ||
         c->forwarded->route != f->route || !f->open)
         return; /* The connection has no transaction at the keeper. */
-    w = sl_frame(a->s, f->keeper, "R.FAIL", 2);
-    if (w == NULL) return;
-    sl_frame_number(w, sl_conn_id(c));
-    sl_resp_text(w, name);
+    const struct sl_failover_message m = {.type = SL_FAILOVER_FAIL,
+                                          .session = sl_conn_id(c),
+                                          .bytes = {name, strlen(name)}};
+    sl_forward_send(a->s, f->keeper, &m);
 }
 
-/* --- Frames from the keeper ------------------------------------------------------------------- */
+/* --- Messages from the keeper ----------------------------------------------------------------- */
 
-static struct conn *conn_of(struct server *s, struct sl_bytes number)
+static struct conn *conn_of(struct server *s, uint64_t id)
 {
-    uint64_t id;
-    struct session *n = sl_frame_read(number, &id) ? sl_server_session(s, id) : NULL;
+    struct session *n = sl_server_session(s, id);
     return n == NULL || n->conn == NULL || n->conn->proxy != NULL ? NULL : n->conn;
 }
 
@@ -394,18 +388,16 @@ static void receive_reply(struct request *r, uint64_t tx, struct sl_bytes reply)
     sl_request_end(r);
 }
 
-static void receive_say(struct server *s, const struct sl_args *a)
+static void receive_say(struct server *s, const struct sl_failover_message *m)
 {
-    struct conn *c = conn_of(s, a->at[1]);
-    uint64_t what, tx;
-    if (c == NULL || c->forwarded == NULL || !sl_frame_read(a->at[2], &what) ||
-        !sl_frame_read(a->at[3], &tx))
+    struct conn *c = conn_of(s, m->session);
+    if (c == NULL || c->forwarded == NULL)
         return; /* The client has left, so nobody waits for the reply. */
     struct request *r = sl_forward_request_of(c);
-    c->forwarded->half_replied = what == SL_SAY_MORE;
-    if (r != NULL && what == SL_SAY_LAST) receive_reply(r, tx, a->at[4]);
+    c->forwarded->half_replied = m->what == SL_SAY_MORE;
+    if (r != NULL && m->what == SL_SAY_LAST) receive_reply(r, m->tx, m->bytes);
     /* A push, or a part of a reply. */
-    else sl_resp_raw(sl_conn_out(c), a->at[4].at, a->at[4].n);
+    else sl_resp_raw(sl_conn_out(c), m->bytes.at, m->bytes.n);
 }
 
 /* Return when a lease expires by this node's clock. This must not be later than at the keeper. The
@@ -429,73 +421,58 @@ static void put_record(struct sl_forward *f, sl_ms now_ms, const struct sl_recor
     if (!f->handing) sl_ledger_sweep(&f->ledger, now_ms, 2);
 }
 
-static void receive_held(struct server *s, const struct sl_args *a)
+static void receive_held(struct server *s, const struct sl_failover_message *m)
 {
     struct sl_forward *f = s->forward;
-    struct conn *c = conn_of(s, a->at[1]);
+    struct conn *c = conn_of(s, m->session);
     struct request *r = c == NULL ? NULL : sl_forward_request_of(c);
-    struct sl_grant_view v;
-    struct sl_bytes key;
-    uint64_t fresh, age;
-    if (!sl_frame_read(a->at[2], &fresh) || !sl_frame_read(a->at[3], &age) ||
-        !sl_record_read(a->at + 4, &v, &key))
-        return;
-    if (fresh != 1) sl_frame_client_take(&f->noted, &v);
+    struct sl_grant_view v = m->grant;
+    if (!m->yes) sl_noted_client_take(&f->noted, &v);
     /* The client has left, so nobody waits for the reply. */
     if (r == NULL || !r->sent) return;
-    sl_ms end_ms = end_after(r->sent_ms, (sl_ms)age, v.left_ms);
+    sl_ms end_ms = end_after(r->sent_ms, m->ms, v.left_ms);
     char where[SL_WHERE_BYTES];
-    if (fresh == 1) {
+    if (m->yes) {
         sl_conn_where(c, where);
         v.name = (struct sl_bytes){c->name, strlen(c->name)};
         v.address = (struct sl_bytes){where, strlen(where)};
     }
-    struct sl_record x = sl_record_of(key, &v, fresh == 1 ? sl_conn_id(c) : 0, end_ms);
+    struct sl_record x = sl_record_of(m->key, &v, m->yes ? sl_conn_id(c) : 0, end_ms);
     x.route = f->route;
     /* If there is no memory for the record, the grant will be lost when the keeper fails. */
-    put_record(f, s->now.ms, &x, fresh == 1 ? &c->forwarded->held : NULL);
-    if (fresh == 1) c->forwarded->unanswered = v.fence;
+    put_record(f, s->now.ms, &x, m->yes ? &c->forwarded->held : NULL);
+    if (m->yes) c->forwarded->unanswered = v.fence;
 }
 
-/* Handle R.NOTE: a grant of a client of the keeper's own node. */
-static void receive_note(struct server *s, const struct sl_args *a)
+/* Handle NOTE: a grant of a client of the keeper's own node. */
+static void receive_note(struct server *s, const struct sl_failover_message *m)
 {
     struct sl_forward *f = s->forward;
-    struct sl_grant_view v;
-    struct sl_bytes key;
-    uint64_t since;
-    if (!sl_frame_read(a->at[1], &since) || !sl_record_read(a->at + 2, &v, &key) ||
-        !v.leased)
-        return;
-    sl_frame_client_take(&f->noted, &v);
-    struct sl_record x = sl_record_of(key, &v, 0,
-                                      end_after((sl_ms)since, 0, v.left_ms));
+    struct sl_grant_view v = m->grant;
+    if (!v.leased) return;
+    sl_noted_client_take(&f->noted, &v);
+    struct sl_record x = sl_record_of(m->key, &v, 0, end_after(m->ms, 0, v.left_ms));
     x.route = f->route;
     put_record(f, s->now.ms, &x, NULL);
 }
 
-static void receive_gone(struct server *s, const struct sl_args *a)
+static void receive_gone(struct server *s, const struct sl_failover_message *m)
 {
     struct sl_ledger *l = &s->forward->ledger;
-    for (size_t i = 1; i < a->n; i++) {
-        uint64_t fence;
-        struct sl_record *x = sl_frame_read(a->at[i], &fence) ? sl_ledger_find(l, fence)
-                                                              : NULL;
+    for (size_t i = 0; i < m->gone_count; i++) {
+        struct sl_record *x = sl_ledger_find(l, m->gone[i]);
         if (x != NULL) sl_ledger_drop(l, x);
     }
 }
 
-/* Handle R.LOST: the keeper rejects a grant of a client of this node. If the grant has no lease,
+/* Handle LOST: the keeper rejects a grant of a client of this node. If the grant has no lease,
  * close the connection of the client, which would otherwise believe that it still holds the
  * lock. */
-static void receive_lost(struct server *s, const struct sl_args *a)
+static void receive_lost(struct server *s, const struct sl_failover_message *m)
 {
     static struct sl_log_kind kind;
-    struct conn *c = conn_of(s, a->at[1]);
-    uint64_t fence;
-    struct sl_record *x = sl_frame_read(a->at[2], &fence)
-                              ? sl_ledger_find(&s->forward->ledger, fence)
-                              : NULL;
+    struct conn *c = conn_of(s, m->session);
+    struct sl_record *x = sl_ledger_find(&s->forward->ledger, m->fence);
     if (x == NULL) return;
     bool leased = x->leased;
     sl_log_often(&kind, s->now.ms, SL_LOG_WARN,
@@ -505,26 +482,31 @@ static void receive_lost(struct server *s, const struct sl_args *a)
     if (!leased && c != NULL) sl_conn_close(c, SL_WAS_CUT);
 }
 
-bool sl_forward_frame_is(const struct sl_args *a, const char *name, size_t n)
+static void receive_cut(struct server *s, const struct sl_failover_message *m)
 {
-    return a->n == n + 1 && sl_word_is(a->at[0], name);
+    struct conn *c = conn_of(s, m->session);
+    if (c != NULL) sl_conn_close(c, SL_WAS_CUT);
 }
 
-void sl_forward_from_keeper(struct server *s, const struct sl_args *a)
+void sl_forward_from_keeper(struct server *s, const struct sl_failover_message *m)
 {
-    struct conn *c;
-    if (sl_forward_frame_is(a, "R.HERE", 1)) sl_forward_welcomed(s, a);
-    else if (!s->forward->open && !s->forward->handing)
-        return; /* The frame belongs to an old route. */
-    else if (sl_forward_frame_is(a, "R.SAY", 4)) receive_say(s, a);
-    else if (sl_forward_frame_is(a, "R.HELD", 3 + SL_RECORD_FIELDS)) receive_held(s, a);
-    else if (sl_forward_frame_is(a, "R.NOTE", 1 + SL_RECORD_FIELDS)) receive_note(s, a);
-    else if (sl_forward_frame_is(a, "R.CLIENT", 3))
-        sl_frame_client_keep(&s->forward->noted, a);
-    else if (sl_word_is(a->at[0], "R.GONE")) receive_gone(s, a);
-    else if (sl_forward_frame_is(a, "R.LOST", 2)) receive_lost(s, a);
-    else if (sl_forward_frame_is(a, "R.CUT", 1) && (c = conn_of(s, a->at[1])) != NULL)
-        sl_conn_close(c, SL_WAS_CUT);
-    else if (sl_forward_frame_is(a, "R.EVENT", 2))
-        s->stats.events += sl_pubsub_publish(&s->pubsub, a->at[1], a->at[2]);
+    if (m->type == SL_FAILOVER_HERE) {
+        sl_forward_welcomed(s, m->term);
+        return;
+    }
+    if (!s->forward->open && !s->forward->handing)
+        return; /* The message belongs to an old route. */
+    switch (m->type) {
+        case SL_FAILOVER_SAY: receive_say(s, m); break;
+        case SL_FAILOVER_HELD: receive_held(s, m); break;
+        case SL_FAILOVER_NOTE: receive_note(s, m); break;
+        case SL_FAILOVER_CLIENT: sl_noted_client_keep(&s->forward->noted, m); break;
+        case SL_FAILOVER_GONE: receive_gone(s, m); break;
+        case SL_FAILOVER_LOST: receive_lost(s, m); break;
+        case SL_FAILOVER_CUT: receive_cut(s, m); break;
+        case SL_FAILOVER_EVENT:
+            s->stats.events += sl_pubsub_publish(&s->pubsub, m->channel, m->bytes);
+            break;
+        default: break; /* Only a keeper receives the other messages. */
+    }
 }

@@ -13,8 +13,8 @@
 #define SL_SERVER_FORWARD_FORWARD_H
 
 #include "failover/election.h"
+#include "failover/ledger.h"
 #include "majority/node.h"
-#include "server/forward/ledger.h"
 #include "server/forward/proxy.h"
 #include "server/net/links.h"
 #include "server/request.h"

@@ -1,58 +1,33 @@
-/* forward_internal.h - shared by the files of forward/. Describes the frames between nodes.
- *
- * A frame on a link is a command of the Redis protocol. A route begins with R.COME. If the keeper
- * answers R.HERE, the node sends the grants in its ledger, then R.READY, then requests.
- *
- *     to the keeper                        from the keeper
- *     R.COME term                          R.HERE term, or R.NOT term: it is not the keeper
- *     R.RECLAIM session RECORD             R.LOST session fence    the keeper rejects this grant
- *     R.READY
- *     R.DO session waited_ms resp3 last bytes     R.SAY session what tx bytes
- *     R.CLIENT session name address        R.CLIENT 0 name address
- *     R.END session cut                    R.CUT session
- *     R.DROP session key fence             R.HELD session fresh age_ms RECORD
- *     R.FAIL session command               the node rejected this command of a transaction
- *     R.LISTEN yes                         R.EVENT channel text
- *     R.CLOCK ms                           R.NOTE ms RECORD: ms is a time of the receiver's clock
- *                                          R.GONE fence ...
- *     between all nodes: R.DOUBT term sight
- *
- *     R.CLIENT names the client of a session. With session 0, it names the client of the RECORD
- *     in the next R.NOTE, R.RECLAIM 0, or R.HELD of an extension.
- *     age_ms: time since the R.DO arrived. tx: the current transaction of the session, 0: none.
- *     RECORD: record.h */
+/* forward_internal.h - shared by the files of forward/. failover/message.h describes the messages
+ * between nodes. */
 #ifndef SL_SERVER_FORWARD_FORWARD_INTERNAL_H
 #define SL_SERVER_FORWARD_FORWARD_INTERNAL_H
 
+#include "failover/message.h"
 #include "locks/client.h"
 #include "server/forward/forward.h"
-#include "server/forward/record.h"
 #include "server/net/links.h"
 #include "storage/storage.h"
 
-#define SL_FORWARD_PIECE 32768u /* Maximum bytes of a command or reply in one frame. */
+#define SL_FORWARD_PIECE \
+    32768u /* Maximum bytes of a command or reply in one message. */
 #define SL_FORWARD_HIGH \
     ((size_t)1 << 20) /* Send no more on a link that has this many unsent bytes. */
-
-/* Flags in `what` of R.SAY. LAST: these bytes complete the reply. MORE: more bytes of the reply or
- * push follow. */
-#define SL_SAY_LAST 1u
-#define SL_SAY_MORE 2u
 
 /* State of a connection that has forwarded a request to the keeper. */
 struct sl_forward_session {
     struct sl_list held; /* The connection's records in the ledger (ledger.h). */
     /* The route on which the node last sent a request of this connection. */
     uint64_t route;
-    uint64_t described_route; /* The route on which the node last sent R.CLIENT. */
+    uint64_t described_route; /* The route on which the node last sent CLIENT. */
     sl_fence unanswered; /* A grant of the keeper whose reply has not arrived yet. */
     uint64_t tx;         /* Its transaction at the keeper; 0: none. */
     struct sl_bytes request; /* The REQUEST id of its TX.BEGIN; owned; n 0: none. */
     bool half_replied;       /* The client has received part of a reply. */
 };
 
-/* The content of the last R.CLIENT with session 0. */
-struct sl_frame_client {
+/* The content of the last CLIENT with session 0. */
+struct sl_noted_client {
     size_t name_bytes, address_bytes;
     char text[SL_CLIENT_NAME_MAX + SL_CLIENT_ADDRESS_MAX];
 };
@@ -66,11 +41,10 @@ struct sl_proxy_node {
     sl_ms clock_ms;
     sl_ms clock_at_ms; /* When our clock was read for clock_ms. */
     size_t count;      /* The number of proxies for its clients. */
-    struct sl_frame_client noted;
+    struct sl_noted_client noted;
 };
 
 #define SL_NOTES_MAX 256u
-#define SL_GONE_MAX 60u /* Maximum fences in one R.GONE. */
 
 /* Reports to the ledgers of other nodes (witness.c). */
 struct sl_witness {
@@ -100,12 +74,12 @@ struct sl_forward {
     sl_ms read_again_ms; /* When to read the term from the storage again. */
 
     uint64_t route; /* The number of the current route, or of the last one. */
-    sl_ms again_ms; /* When to send R.COME again, or SL_NEVER. */
+    sl_ms again_ms; /* When to send COME again, or SL_NEVER. */
     bool open;      /* The ledger is handed over, so requests may be sent. */
     bool handing;   /* The node is handing over its ledger. */
     bool listens;   /* The keeper knows that this node has subscribers. */
     struct sl_ledger ledger;
-    struct sl_frame_client noted; /* The last R.CLIENT 0 from the keeper. */
+    struct sl_noted_client noted; /* The last CLIENT 0 from the keeper. */
     struct sl_list queued, sent;  /* Requests, in order of arrival. */
     size_t queued_count, sent_count;
 
@@ -170,16 +144,13 @@ void sl_forward_tx_lost(struct conn *c);
 /* Ask the keeper to release a grant that no client knows of, and drop its record. */
 void sl_forward_drop(struct server *s, struct sl_record *x);
 
-/* Handle a frame from the keeper. */
-void sl_forward_from_keeper(struct server *s, const struct sl_args *a);
-
-/* Whether a frame has this name and this many arguments. */
-bool sl_forward_frame_is(const struct sl_args *a, const char *name, size_t n);
+/* Handle a message from the keeper. */
+void sl_forward_from_keeper(struct server *s, const struct sl_failover_message *m);
 
 /* --- route.c ---------------------------------------------------------------------------- */
 
-/* Handle R.HERE: the keeper accepts this node. */
-void sl_forward_welcomed(struct server *s, const struct sl_args *a);
+/* Handle HERE: the keeper accepts this node. */
+void sl_forward_welcomed(struct server *s, uint64_t term);
 
 /* sl_forward_send_listening() reports to the keeper whether this node has subscribers, if that has
  * changed; sl_forward_send_clock() reports this node's clock. */
@@ -219,7 +190,8 @@ void sl_forward_step_down(struct server *s);
 /* --- proxy.c ---------------------------------------------------------------------------- */
 
 void sl_proxy_init(struct server *s);
-void sl_proxy_received(struct server *s, sl_node_id from, const struct sl_args *args);
+void sl_proxy_received(struct server *s, sl_node_id from,
+                       const struct sl_failover_message *m);
 
 /* Close the proxies of a node (0: of all nodes), because the link has ended or this node is no
  * longer the keeper. */
@@ -248,18 +220,18 @@ void sl_forward_gone(struct server *s, sl_fence fence, bool at_once);
 void sl_witness_send(struct server *s);
 void sl_witness_forget(struct server *s);
 
-/* --- Frames ---------------------------------------------------------------------------- */
+/* --- Messages -------------------------------------------------------------------------- */
 
-/* Begin a frame with this many arguments, which the caller writes. Returns NULL if there is no
- * link. */
-struct sl_resp_writer *sl_frame(struct server *s, sl_node_id to, const char *name,
-                                size_t fields);
+/* Send a message. Returns false if there is no link. */
+bool sl_forward_send(struct server *s, sl_node_id to,
+                     const struct sl_failover_message *m);
 
-/* Send R.CLIENT; store a received R.CLIENT with session 0; and use the stored one for the next
- * record. */
-void sl_frame_client(struct server *s, sl_node_id to, uint64_t session,
-                     struct sl_bytes name, struct sl_bytes address);
-void sl_frame_client_keep(struct sl_frame_client *n, const struct sl_args *a);
-void sl_frame_client_take(struct sl_frame_client *n, struct sl_grant_view *v);
+/* Send CLIENT; store a received CLIENT with session 0; and use the stored one for the next
+ * grant. */
+void sl_forward_send_client(struct server *s, sl_node_id to, uint64_t session,
+                            struct sl_bytes name, struct sl_bytes address);
+void sl_noted_client_keep(struct sl_noted_client *n,
+                          const struct sl_failover_message *m);
+void sl_noted_client_take(struct sl_noted_client *n, struct sl_grant_view *v);
 
 #endif /* SL_SERVER_FORWARD_FORWARD_INTERNAL_H */

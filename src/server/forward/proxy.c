@@ -59,8 +59,8 @@ static struct conn *find(const struct server *s, sl_node_id node, uint64_t sessi
 
 static void send_cut(struct server *s, sl_node_id node, uint64_t session)
 {
-    struct sl_resp_writer *w = sl_frame(s, node, "R.CUT", 1);
-    if (w != NULL) sl_frame_number(w, session);
+    const struct sl_failover_message m = {.type = SL_FAILOVER_CUT, .session = session};
+    sl_forward_send(s, node, &m);
 }
 
 static struct conn *make(struct server *s, sl_node_id node, uint64_t session)
@@ -108,15 +108,11 @@ void sl_proxy_closed(struct conn *c)
 /* Send an event to other nodes. Skip links with much unsent output: events may be lost. */
 static void send_event(struct server *s, struct sl_bytes channel, struct sl_bytes text)
 {
-    struct sl_resp_writer *w;
-    for (sl_node_id i = 1; i <= SL_NODE_ID_MAX; i++) {
-        if (!s->forward->nodes[i].listens || sl_links_unsent(s, i) >= SL_FORWARD_HIGH)
-            continue;
-        w = sl_frame(s, i, "R.EVENT", 2);
-        if (w == NULL) continue;
-        sl_resp_bulk(w, channel);
-        sl_resp_bulk(w, text);
-    }
+    const struct sl_failover_message m = {
+        .type = SL_FAILOVER_EVENT, .channel = channel, .bytes = text};
+    for (sl_node_id i = 1; i <= SL_NODE_ID_MAX; i++)
+        if (s->forward->nodes[i].listens && sl_links_unsent(s, i) < SL_FORWARD_HIGH)
+            sl_forward_send(s, i, &m);
 }
 
 /* Update the event callback, because the set of nodes with subscribers has changed. */
@@ -144,7 +140,7 @@ void sl_proxy_close_all(struct server *s, sl_node_id node)
     note_listening(s);
 }
 
-/* --- Frames to nodes ------------------------------------------------------------------------ */
+/* --- Messages to nodes ---------------------------------------------------------------------- */
 
 /* Keep the output after the first `sent` bytes, until the link has space again. */
 static void stall(struct conn *c, size_t sent)
@@ -170,12 +166,14 @@ void sl_proxy_flush(struct conn *c)
         }
         size_t left = c->out.n - at,
                n = left < SL_FORWARD_PIECE ? left : SL_FORWARD_PIECE;
-        struct sl_resp_writer *w = sl_frame(s, p->node, "R.SAY", 4);
-        if (w == NULL) return; /* The link is about to end. */
-        sl_frame_number(w, p->session);
-        sl_frame_number(w, at + n < c->out.n ? SL_SAY_MORE : done ? SL_SAY_LAST : 0);
-        sl_frame_number(w, c->tx == NULL ? 0 : c->tx->id);
-        sl_resp_bulk(w, (struct sl_bytes){c->out.buffer + at, n});
+        const struct sl_failover_message m = {.type = SL_FAILOVER_SAY,
+                                              .session = p->session,
+                                              .what = at + n < c->out.n ? SL_SAY_MORE
+                                                      : done            ? SL_SAY_LAST
+                                                                        : 0,
+                                              .tx = c->tx == NULL ? 0 : c->tx->id,
+                                              .bytes = {c->out.buffer + at, n}};
+        if (!sl_forward_send(s, p->node, &m)) return; /* The link is about to end. */
         at += n;
     } while (at < c->out.n);
     c->out.n = 0;
@@ -188,14 +186,14 @@ static void send_held(struct conn *c, struct sl_bytes key,
     struct server *s = c->server;
     /* A client extends a grant that another client took. */
     if (!fresh && v->name.n + v->address.n > 0)
-        sl_frame_client(s, c->proxy->node, 0, v->name, v->address);
-    struct sl_resp_writer *w = sl_frame(s, c->proxy->node, "R.HELD",
-                                        3 + SL_RECORD_FIELDS);
-    if (w == NULL) return;
-    sl_frame_number(w, c->proxy->session);
-    sl_frame_number(w, fresh ? 1 : 0);
-    sl_frame_number(w, (uint64_t)(s->now.ms - c->proxy->came_ms));
-    sl_record_write(w, key, v);
+        sl_forward_send_client(s, c->proxy->node, 0, v->name, v->address);
+    const struct sl_failover_message m = {.type = SL_FAILOVER_HELD,
+                                          .session = c->proxy->session,
+                                          .yes = fresh,
+                                          .ms = s->now.ms - c->proxy->came_ms,
+                                          .key = key,
+                                          .grant = *v};
+    sl_forward_send(s, c->proxy->node, &m);
 }
 
 void sl_forward_held(struct conn *c, struct sl_bytes key, sl_fence fence, bool fresh)
@@ -208,15 +206,13 @@ void sl_forward_held(struct conn *c, struct sl_bytes key, sl_fence fence, bool f
     else if (v.leased) sl_witness_note(s, key, fence);
 }
 
-/* Handle R.CLOCK. Read our clock after the frame has arrived: at that time, the node's clock shows
- * at least the time in the frame. */
-static void receive_clock(struct server *s, sl_node_id from, const struct sl_args *a)
+/* Handle CLOCK. Read our clock after the message has arrived: at that time, the node's clock shows
+ * at least the time in the message. */
+static void receive_clock(struct server *s, sl_node_id from, sl_ms ms)
 {
     struct sl_proxy_node *node = &s->forward->nodes[from];
-    uint64_t ms;
-    if (!sl_frame_read(a->at[1], &ms)) return;
     sl_server_read_clock(s);
-    node->clock_ms = (sl_ms)ms;
+    node->clock_ms = ms;
     node->clock_at_ms = s->now.ms;
 }
 
@@ -278,22 +274,17 @@ bool sl_forward_reclaim(struct server *s, struct session *n,
     return good;
 }
 
-static void receive_reclaim(struct server *s, sl_node_id from, const struct sl_args *a)
+static void receive_reclaim(struct server *s, sl_node_id from,
+                            const struct sl_failover_message *m)
 {
-    struct sl_grant_view v;
-    struct sl_bytes key;
-    uint64_t session;
+    struct sl_grant_view v = m->grant;
     struct conn *c = NULL;
-    struct sl_resp_writer *w;
-    if (!sl_frame_read(a->at[1], &session) || !sl_record_read(a->at + 2, &v, &key))
-        return;
-    if (session == 0) sl_frame_client_take(&s->forward->nodes[from].noted, &v);
-    else if ((c = find_or_make(s, from, session)) == NULL) return;
-    if (sl_forward_reclaim(s, c == NULL ? NULL : c->session, &v, key)) return;
-    w = sl_frame(s, from, "R.LOST", 2);
-    if (w == NULL) return;
-    sl_frame_number(w, session);
-    sl_frame_number(w, v.fence);
+    if (m->session == 0) sl_noted_client_take(&s->forward->nodes[from].noted, &v);
+    else if ((c = find_or_make(s, from, m->session)) == NULL) return;
+    if (sl_forward_reclaim(s, c == NULL ? NULL : c->session, &v, m->key)) return;
+    const struct sl_failover_message lost = {
+        .type = SL_FAILOVER_LOST, .session = m->session, .fence = v.fence};
+    sl_forward_send(s, from, &lost);
 }
 
 /* Release the grants of sessions that the node has not reported, because their clients left while
@@ -318,116 +309,110 @@ static void receive_ready(struct server *s, sl_node_id from)
         s->forward->reports_until_ms = s->now.ms;
 }
 
-/* --- Frames from nodes ------------------------------------------------------------------------ */
+/* --- Messages from nodes ---------------------------------------------------------------------- */
 
-static void receive_come(struct server *s, sl_node_id from, const struct sl_args *a)
+static void receive_come(struct server *s, sl_node_id from, uint64_t term)
 {
     struct sl_forward *f = s->forward;
-    uint64_t term;
-    if (!sl_frame_read(a->at[1], &term)) return;
     bool yes = f->leads && term == f->term && !s->stopping;
-    struct sl_resp_writer *w = sl_frame(s, from, yes ? "R.HERE" : "R.NOT", 1);
-    if (w != NULL) sl_frame_number(w, term);
+    const struct sl_failover_message m = {
+        .type = yes ? SL_FAILOVER_HERE : SL_FAILOVER_NOT, .term = term};
+    sl_forward_send(s, from, &m);
     if (!yes) return;
     sl_proxy_close_all(s, from); /* The node begins a new route. */
     f->nodes[from].open = true;
     f->nodes[from].ready = false;
 }
 
-static void receive_do(struct server *s, sl_node_id from, const struct sl_args *a)
+static void receive_do(struct server *s, sl_node_id from,
+                       const struct sl_failover_message *m)
 {
-    uint64_t session, waited, resp3, last;
-    struct conn *c;
-    if (!sl_frame_read(a->at[1], &session) || session == 0 ||
-        !sl_frame_read(a->at[2], &waited) || !sl_frame_read(a->at[3], &resp3) ||
-        !sl_frame_read(a->at[4], &last) || (c = find_or_make(s, from, session)) == NULL)
-        return;
-    c->out.resp3 = resp3 == 1;
+    struct conn *c = m->session == 0 ? NULL : find_or_make(s, from, m->session);
+    if (c == NULL) return;
+    c->out.resp3 = m->yes;
     c->heard_ms = s->now.ms;
     if (!c->proxy->busy) {
         c->proxy->came_ms = s->now.ms;
-        c->proxy->arrived_ms = s->now.ms - (sl_ms)waited;
+        c->proxy->arrived_ms = s->now.ms - m->ms;
     }
     c->proxy->busy = true;
-    if (!sl_conn_feed(c, a->at[5])) {
+    if (!sl_conn_feed(c, m->bytes)) {
         sl_conn_close(c, SL_WAS_CUT);
         return;
     }
-    s->forward->counts.served += last;
-    if (last == 1) sl_conn_work(c);
+    if (!m->last) return;
+    s->forward->counts.served++;
+    sl_conn_work(c);
 }
 
-static void receive_client(struct server *s, sl_node_id from, const struct sl_args *a)
+static void receive_client(struct server *s, sl_node_id from,
+                           const struct sl_failover_message *m)
 {
-    uint64_t session;
-    struct sl_bytes name = a->at[2];
-    struct conn *c;
-    if (!sl_frame_read(a->at[1], &session)) return;
-    if (session == 0) {
-        sl_frame_client_keep(&s->forward->nodes[from].noted, a);
+    struct sl_bytes name = m->name;
+    if (m->session == 0) {
+        sl_noted_client_keep(&s->forward->nodes[from].noted, m);
         return;
     }
-    c = find_or_make(s, from, session);
+    struct conn *c = find_or_make(s, from, m->session);
     if (c == NULL || name.n >= sizeof c->name) return;
     memcpy(c->name, name.at, name.n);
     c->name[name.n] = '\0';
     /* If this runs out of memory, the client is shown with the address of its node. */
-    sl_table_describe(s->table, &c->session->s, name, a->at[3]);
+    sl_table_describe(s->table, &c->session->s, name, m->address);
 }
 
-static void receive_drop(struct server *s, sl_node_id from, const struct sl_args *a)
+static void receive_drop(struct server *s, sl_node_id from,
+                         const struct sl_failover_message *m)
 {
-    uint64_t session, fence;
     struct sl_ended past;
-    struct conn *c;
-    if (!sl_frame_read(a->at[1], &session) || !sl_frame_read(a->at[3], &fence) ||
-        session == 0 || (c = find_or_make(s, from, session)) == NULL)
-        return;
-    sl_table_release(s->table, s->now, &c->session->s, a->at[2], fence, &past);
+    struct conn *c = m->session == 0 ? NULL : find_or_make(s, from, m->session);
+    if (c != NULL)
+        sl_table_release(s->table, s->now, &c->session->s, m->key, m->fence, &past);
 }
 
-static void receive_fail(struct server *s, sl_node_id from, const struct sl_args *a)
+static void receive_fail(struct server *s, sl_node_id from,
+                         const struct sl_failover_message *m)
 {
-    uint64_t session;
-    struct conn *c;
-    if (!sl_frame_read(a->at[1], &session) || (c = find(s, from, session)) == NULL ||
-        c->tx == NULL || c->tx->id == 0 || c->tx->error != NULL)
-        return;
-    const struct command *command = sl_command_find(a->at[2]);
+    struct conn *c = find(s, from, m->session);
+    if (c == NULL || c->tx == NULL || c->tx->id == 0 || c->tx->error != NULL) return;
+    const struct command *command = sl_command_find(m->bytes);
     bool known = command != NULL && (command->flags & SL_TX) != 0;
     c->tx->failed = known ? command->name : "an unknown command";
     c->tx->error = "ERR";
 }
 
-static void receive_end(struct server *s, sl_node_id from, const struct sl_args *a)
+static void receive_end(struct server *s, sl_node_id from,
+                        const struct sl_failover_message *m)
 {
-    uint64_t session, cut;
-    struct conn *c;
-    if (!sl_frame_read(a->at[1], &session) || !sl_frame_read(a->at[2], &cut) ||
-        (c = find(s, from, session)) == NULL)
-        return;
+    struct conn *c = find(s, from, m->session);
+    if (c == NULL) return;
     c->proxy->gone = true;
-    sl_conn_close(c, cut == 1 ? SL_WAS_CUT : SL_SAID_BYE);
+    sl_conn_close(c, m->yes ? SL_WAS_CUT : SL_SAID_BYE);
 }
 
-void sl_proxy_received(struct server *s, sl_node_id from, const struct sl_args *a)
+void sl_proxy_received(struct server *s, sl_node_id from,
+                       const struct sl_failover_message *m)
 {
     struct sl_forward *f = s->forward;
-    uint64_t yes;
-    if (sl_forward_frame_is(a, "R.COME", 1)) receive_come(s, from, a);
-    else if (!f->leads || !f->nodes[from].open || s->stopping)
+    if (m->type == SL_FAILOVER_COME) {
+        receive_come(s, from, m->term);
+        return;
+    }
+    if (!f->leads || !f->nodes[from].open || s->stopping)
         return; /* The node knows, or will learn, that this node is not the keeper. */
-    else if (sl_forward_frame_is(a, "R.DO", 5)) receive_do(s, from, a);
-    else if (sl_forward_frame_is(a, "R.RECLAIM", 1 + SL_RECORD_FIELDS))
-        receive_reclaim(s, from, a);
-    else if (sl_forward_frame_is(a, "R.CLIENT", 3)) receive_client(s, from, a);
-    else if (sl_forward_frame_is(a, "R.READY", 0)) receive_ready(s, from);
-    else if (sl_forward_frame_is(a, "R.END", 2)) receive_end(s, from, a);
-    else if (sl_forward_frame_is(a, "R.FAIL", 2)) receive_fail(s, from, a);
-    else if (sl_forward_frame_is(a, "R.DROP", 3)) receive_drop(s, from, a);
-    else if (sl_forward_frame_is(a, "R.CLOCK", 1)) receive_clock(s, from, a);
-    else if (sl_forward_frame_is(a, "R.LISTEN", 1) && sl_frame_read(a->at[1], &yes)) {
-        f->nodes[from].listens = yes == 1;
-        note_listening(s);
+    switch (m->type) {
+        case SL_FAILOVER_DO: receive_do(s, from, m); break;
+        case SL_FAILOVER_RECLAIM: receive_reclaim(s, from, m); break;
+        case SL_FAILOVER_CLIENT: receive_client(s, from, m); break;
+        case SL_FAILOVER_READY: receive_ready(s, from); break;
+        case SL_FAILOVER_END: receive_end(s, from, m); break;
+        case SL_FAILOVER_FAIL: receive_fail(s, from, m); break;
+        case SL_FAILOVER_DROP: receive_drop(s, from, m); break;
+        case SL_FAILOVER_CLOCK: receive_clock(s, from, m->ms); break;
+        case SL_FAILOVER_LISTEN:
+            f->nodes[from].listens = m->yes;
+            note_listening(s);
+            break;
+        default: break; /* Only a keeper sends the other messages. */
     }
 }

@@ -29,13 +29,12 @@ static void note_route(struct server *s, uint64_t session)
 static void write_reclaim(struct server *s, const struct sl_record *x)
 {
     if (x->session == 0 && x->name.n + x->address.n > 0)
-        sl_frame_client(s, s->forward->keeper, 0, x->name, x->address);
-    struct sl_resp_writer *w = sl_frame(s, s->forward->keeper, "R.RECLAIM",
-                                        1 + SL_RECORD_FIELDS);
-    if (w == NULL) return; /* The route is about to end. */
-    const struct sl_grant_view v = sl_record_view(x, s->now.ms);
-    sl_frame_number(w, x->session);
-    sl_record_write(w, x->key, &v);
+        sl_forward_send_client(s, s->forward->keeper, 0, x->name, x->address);
+    const struct sl_failover_message m = {.type = SL_FAILOVER_RECLAIM,
+                                          .session = x->session,
+                                          .key = x->key,
+                                          .grant = sl_record_view(x, s->now.ms)};
+    sl_forward_send(s, s->forward->keeper, &m);
 }
 
 /* Hand over one record, and move it behind the records that are still to be handed over. */
@@ -63,7 +62,8 @@ bool sl_forward_hand_over(struct server *s)
     while (f->handing && sl_forward_link_has_space(s)) {
         struct sl_record *x = first_record(&f->ledger);
         if (x == NULL || x->route == f->route) {
-            sl_frame(s, f->keeper, "R.READY", 0);
+            static const struct sl_failover_message ready = {.type = SL_FAILOVER_READY};
+            sl_forward_send(s, f->keeper, &ready);
             f->handing = false;
             f->open = true;
             break;
@@ -81,37 +81,31 @@ void sl_forward_send_listening(struct server *s)
     struct sl_forward *f = s->forward;
     bool listens = !sl_pubsub_silent(&s->pubsub);
     if (!f->open || listens == f->listens) return;
-    struct sl_resp_writer *w = sl_frame(s, f->keeper, "R.LISTEN", 1);
-    if (w == NULL) return;
-    sl_frame_number(w, listens ? 1 : 0);
-    f->listens = listens;
+    const struct sl_failover_message m = {.type = SL_FAILOVER_LISTEN, .yes = listens};
+    if (sl_forward_send(s, f->keeper, &m)) f->listens = listens;
 }
 
 void sl_forward_begin_route(struct server *s)
 {
     struct sl_forward *f = s->forward;
-    struct sl_resp_writer *w;
     f->again_ms = SL_NEVER;
-    if (f->leads || f->exporting || f->keeper == 0 ||
-        (w = sl_frame(s, f->keeper, "R.COME", 1)) == NULL)
-        return;
-    sl_frame_number(w, f->keeper_term);
+    if (f->leads || f->exporting || f->keeper == 0) return;
+    const struct sl_failover_message m = {.type = SL_FAILOVER_COME,
+                                          .term = f->keeper_term};
+    sl_forward_send(s, f->keeper, &m);
 }
 
-/* Send our clock to the keeper, which uses it in R.NOTE to say when a lease expires. */
+/* Send our clock to the keeper, which uses it in NOTE to say when a lease expires. */
 void sl_forward_send_clock(struct server *s)
 {
-    struct sl_resp_writer *w = sl_frame(s, s->forward->keeper, "R.CLOCK", 1);
-    if (w != NULL) sl_frame_number(w, (uint64_t)s->now.ms);
+    const struct sl_failover_message m = {.type = SL_FAILOVER_CLOCK, .ms = s->now.ms};
+    sl_forward_send(s, s->forward->keeper, &m);
 }
 
-void sl_forward_welcomed(struct server *s, const struct sl_args *a)
+void sl_forward_welcomed(struct server *s, uint64_t term)
 {
     struct sl_forward *f = s->forward;
-    uint64_t term;
-    if (!sl_frame_read(a->at[1], &term) || term != f->keeper_term || f->open ||
-        f->handing)
-        return;
+    if (term != f->keeper_term || f->open || f->handing) return;
     f->without_since_ms = f->again_ms = SL_NEVER;
     f->handing = true;
     sl_forward_send_clock(s);
@@ -317,42 +311,32 @@ void sl_forward_step_down(struct server *s)
     sl_local_move_waiters(s, move_out);
 }
 
-/* --- Frames --------------------------------------------------------------------------------- */
+/* --- Messages ------------------------------------------------------------------------------- */
 
-static void receive_not(struct server *s, sl_node_id from, const struct sl_args *a)
+static void receive_not(struct server *s, sl_node_id from, uint64_t term)
 {
     struct sl_forward *f = s->forward;
-    uint64_t term;
-    if (from != f->keeper || f->leads || !sl_frame_read(a->at[1], &term) ||
-        term != f->keeper_term)
-        return;
+    if (from != f->keeper || f->leads || term != f->keeper_term) return;
     if (f->open || f->handing) sl_forward_end_route(s);
     f->again_ms = s->now.ms + AGAIN_MS; /* The other node may become the keeper soon. */
     sl_election_read_soon(f->election, s->now.ms);
 }
 
-static void receive_doubt(struct server *s, sl_node_id from, const struct sl_args *a)
-{
-    uint64_t term, sight;
-    if (sl_frame_read(a->at[1], &term) && sl_frame_read(a->at[2], &sight) &&
-        sight <= SL_PEER_CLOSED)
-        sl_election_peer_doubts(s->forward->election, s->now.ms, from, term,
-                                (enum sl_peer_state)sight);
-}
-
 bool sl_forward_is_frame(const struct sl_args *args)
 {
-    return args->at[0].n > 2 && memcmp(args->at[0].at, "R.", 2) == 0;
+    return sl_failover_is_message(args);
 }
 
 void sl_forward_received(struct server *s, sl_node_id from, const struct sl_args *a)
 {
     struct sl_forward *f = s->forward;
-    if (f == NULL) return;
-    if (sl_forward_frame_is(a, "R.DOUBT", 2)) receive_doubt(s, from, a);
-    else if (sl_forward_frame_is(a, "R.NOT", 1)) receive_not(s, from, a);
-    else if (from == f->keeper && !f->leads) sl_forward_from_keeper(s, a);
-    else sl_proxy_received(s, from, a);
+    struct sl_failover_message m;
+    if (f == NULL || !sl_failover_read(a, &m)) return;
+    if (m.type == SL_FAILOVER_DOUBT)
+        sl_election_peer_doubts(f->election, s->now.ms, from, m.term, m.sight);
+    else if (m.type == SL_FAILOVER_NOT) receive_not(s, from, m.term);
+    else if (from == f->keeper && !f->leads) sl_forward_from_keeper(s, &m);
+    else sl_proxy_received(s, from, &m);
 }
 
 /* --- Links ------------------------------------------------------------------------------------ */

@@ -223,14 +223,13 @@ static void set_keeper(struct server *s, const struct sl_election_order *o)
 
 static void send_doubt(struct server *s, const struct sl_election_order *o)
 {
+    const struct sl_failover_message m = {
+        .type = SL_FAILOVER_DOUBT, .term = o->term, .sight = o->sight};
     struct sl_member peers[2 * SL_NODES_MAX];
     uint32_t n = sl_node_peers(sl_majority_node(s), peers);
     for (uint32_t i = 0; i < n; i++) {
         if (peers[i].id == (sl_node_id)s->settings->node) continue;
-        struct sl_resp_writer *w = sl_frame(s, peers[i].id, "R.DOUBT", 2);
-        if (w == NULL) continue;
-        sl_frame_number(w, o->term);
-        sl_frame_number(w, o->sight);
+        sl_forward_send(s, peers[i].id, &m);
     }
 }
 

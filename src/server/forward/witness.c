@@ -27,35 +27,33 @@ static void send_note(struct server *s, struct sl_bytes key,
                       const struct sl_grant_view *v)
 {
     struct sl_forward *f = s->forward;
-    struct sl_resp_writer *w;
     for (sl_node_id n = 0; n < SL_NODE_ID_MAX; n++) {
         sl_node_id id = 1 + (sl_node_id)((v->fence + n) % SL_NODE_ID_MAX);
         const struct sl_proxy_node *node = &f->nodes[id];
         if (!node->ready || node->clock_ms == 0) continue;
         if (v->name.n + v->address.n > 0)
-            sl_frame_client(s, id, 0, v->name, v->address);
-        if ((w = sl_frame(s, id, "R.NOTE", 1 + SL_RECORD_FIELDS)) == NULL) continue;
-        sl_frame_number(w,
-                        (uint64_t)(node->clock_ms + (s->now.ms - node->clock_at_ms)));
-        sl_record_write(w, key, v);
-        return;
+            sl_forward_send_client(s, id, 0, v->name, v->address);
+        const struct sl_failover_message m = {.type = SL_FAILOVER_NOTE,
+                                              .ms = node->clock_ms +
+                                                    (s->now.ms - node->clock_at_ms),
+                                              .key = key,
+                                              .grant = *v};
+        if (sl_forward_send(s, id, &m)) return;
     }
 }
 
 static void send_gone(struct server *s)
 {
     struct sl_witness *witness = &s->forward->witness;
-    struct sl_resp_writer *w;
-    for (sl_node_id i = 1; witness->gone_count > 0 && i <= SL_NODE_ID_MAX; i++) {
-        if (!s->forward->nodes[i].open) continue;
-        if ((w = sl_frame(s, i, "R.GONE", witness->gone_count)) == NULL) continue;
-        for (size_t j = 0; j < witness->gone_count; j++)
-            sl_frame_number(w, witness->gone[j]);
-    }
+    struct sl_failover_message m = {.type = SL_FAILOVER_GONE,
+                                    .gone_count = witness->gone_count};
+    memcpy(m.gone, witness->gone, witness->gone_count * sizeof *m.gone);
+    for (sl_node_id i = 1; witness->gone_count > 0 && i <= SL_NODE_ID_MAX; i++)
+        if (s->forward->nodes[i].open) sl_forward_send(s, i, &m);
     witness->gone_count = 0;
 }
 
-/* Send the notes first, so that a later R.GONE removes a grant that has ended. */
+/* Send the notes first, so that a later GONE removes a grant that has ended. */
 static void send_all(struct server *s)
 {
     struct sl_witness *witness = &s->forward->witness;

@@ -1,5 +1,5 @@
 /* ledger.c - stores records of grants, by fence and by connection. */
-#include "server/forward/ledger.h"
+#include "failover/ledger.h"
 
 #include <assert.h>
 #include <stdlib.h>

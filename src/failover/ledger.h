@@ -6,8 +6,8 @@
  * Each record is on the list of the connection that took the grant. A record without a lease is
  * dropped when the connection ends. A record with a lease stays until the lease expires by this
  * node's clock, or the grant is released. */
-#ifndef SL_SERVER_FORWARD_LEDGER_H
-#define SL_SERVER_FORWARD_LEDGER_H
+#ifndef SL_FAILOVER_LEDGER_H
+#define SL_FAILOVER_LEDGER_H
 
 #include "base/index.h"
 #include "locks/table.h"
@@ -67,4 +67,4 @@ struct sl_record sl_record_of(struct sl_bytes key, const struct sl_grant_view *v
 /* Return the grant of a record in the form that the table uses. */
 struct sl_grant_view sl_record_view(const struct sl_record *r, sl_ms now_ms);
 
-#endif /* SL_SERVER_FORWARD_LEDGER_H */
+#endif /* SL_FAILOVER_LEDGER_H */

@@ -1,26 +1,9 @@
-/* record.c - writes and reads a grant in a frame. */
-#include "server/forward/record.h"
-
-#include <inttypes.h>
-#include <stdio.h>
+/* record.c - writes and reads a grant in a message. */
+#include "failover/record.h"
 
 #include "base/number.h"
 
-void sl_frame_number(struct sl_resp_writer *w, uint64_t n)
-{
-    char text[24];
-    snprintf(text, sizeof text, "%" PRIu64, n);
-    sl_resp_text(w, text);
-}
-
-void sl_frame_signed(struct sl_resp_writer *w, int64_t n)
-{
-    char text[24];
-    snprintf(text, sizeof text, "%" PRId64, n);
-    sl_resp_text(w, text);
-}
-
-bool sl_frame_read(struct sl_bytes b, uint64_t *out)
+static bool read_number(struct sl_bytes b, uint64_t *out)
 {
     return sl_parse_u64(b, SL_FENCE_MAX, out);
 }
@@ -29,13 +12,13 @@ void sl_record_write(struct sl_resp_writer *w, struct sl_bytes key,
                      const struct sl_grant_view *v)
 {
     sl_resp_bulk(w, key);
-    sl_frame_number(w, v->fence);
-    sl_frame_number(w, v->shared ? 1 : 0);
-    sl_frame_number(w, v->units);
-    sl_frame_number(w, v->per);
-    sl_frame_number(w, v->buckets);
-    sl_frame_signed(w, v->priority);
-    sl_frame_signed(w, v->leased ? v->left_ms : -1);
+    sl_resp_decimal(w, (int64_t)v->fence);
+    sl_resp_decimal(w, v->shared ? 1 : 0);
+    sl_resp_decimal(w, v->units);
+    sl_resp_decimal(w, v->per);
+    sl_resp_decimal(w, v->buckets);
+    sl_resp_decimal(w, v->priority);
+    sl_resp_decimal(w, v->leased ? v->left_ms : -1);
     sl_resp_bulk(w, v->value);
     sl_resp_bulk(w, v->note);
 }
@@ -45,9 +28,9 @@ bool sl_record_read(const struct sl_bytes *at, struct sl_grant_view *v,
 {
     uint64_t fence, shared, units, per, buckets;
     int64_t priority, lease;
-    if (!sl_frame_read(at[1], &fence) || !sl_frame_read(at[2], &shared) ||
-        !sl_frame_read(at[3], &units) || !sl_frame_read(at[4], &per) ||
-        !sl_frame_read(at[5], &buckets) ||
+    if (!read_number(at[1], &fence) || !read_number(at[2], &shared) ||
+        !read_number(at[3], &units) || !read_number(at[4], &per) ||
+        !read_number(at[5], &buckets) ||
         !sl_parse_number(at[6], INT32_MIN, INT32_MAX, &priority) ||
         !sl_parse_number(at[7], -1, (int64_t)SL_FENCE_MAX, &lease) || shared > 1 ||
         units > UINT32_MAX || per > UINT32_MAX || buckets > UINT32_MAX)

@@ -1,19 +1,14 @@
-/* record.h - a grant in a frame between nodes of a cluster on etcd.
+/* record.h - a grant in a message between nodes of a cluster on etcd.
  *
  *     key fence shared units per buckets priority lease_ms value note
  *
  * All fields are bulk strings; numbers are decimal. lease_ms is the remaining time of the lease;
  * -1: no lease. Other fields of a view are not sent. */
-#ifndef SL_SERVER_FORWARD_RECORD_H
-#define SL_SERVER_FORWARD_RECORD_H
+#ifndef SL_FAILOVER_RECORD_H
+#define SL_FAILOVER_RECORD_H
 
 #include "locks/table.h"
 #include "resp/writer.h"
-
-/* Write and read a number in a frame. The reader accepts 0 to SL_FENCE_MAX. */
-void sl_frame_number(struct sl_resp_writer *w, uint64_t n);
-void sl_frame_signed(struct sl_resp_writer *w, int64_t n);
-bool sl_frame_read(struct sl_bytes b, uint64_t *out);
 
 #define SL_RECORD_FIELDS 10
 
@@ -25,4 +20,4 @@ void sl_record_write(struct sl_resp_writer *w, struct sl_bytes key,
 bool sl_record_read(const struct sl_bytes *at, struct sl_grant_view *v,
                     struct sl_bytes *key);
 
-#endif /* SL_SERVER_FORWARD_RECORD_H */
+#endif /* SL_FAILOVER_RECORD_H */

@@ -1,0 +1,106 @@
+/* message.h - the messages between the nodes of a cluster on etcd, about requests and grants.
+ *
+ * A server sends each message as one command of the Redis protocol over the link between two
+ * nodes; sl_failover_write() and sl_failover_read() encode and decode it. Messages on one link
+ * arrive in order. If the link ends, messages are lost, and a new route begins.
+ *
+ *     to the keeper                        from the keeper
+ *     COME term                            HERE term, or NOT term: it is not the keeper
+ *     RECLAIM session grant                LOST session fence      the keeper rejects this grant
+ *     READY
+ *     DO session waited resp3 last bytes   SAY session what tx bytes
+ *     CLIENT session name address          CLIENT 0 name address
+ *     END session cut                      CUT session
+ *     DROP session key fence               HELD session fresh age grant
+ *     FAIL session command                 the node rejected this command of a transaction
+ *     LISTEN yes                           EVENT channel text
+ *     CLOCK ms                             NOTE ms grant: ms is a time of the receiver's clock
+ *                                          GONE fence ...
+ *     between all nodes: DOUBT term sight
+ *
+ * A route begins with COME. If the keeper answers HERE, the node sends the grants in its ledger,
+ * then READY, then requests. CLIENT names the client of a session. With session 0, it names the
+ * client of the grant in the next NOTE, RECLAIM 0, or HELD of an extension. */
+#ifndef SL_FAILOVER_MESSAGE_H
+#define SL_FAILOVER_MESSAGE_H
+
+#include "failover/election.h"
+#include "locks/table.h"
+#include "resp/reader.h"
+#include "resp/writer.h"
+
+/* MESSAGE(TYPE, fields): `fields` lists the fields on the wire, in this order. struct
+ * sl_failover_message gives the letter of each field. On the wire, the type is "R." and its
+ * name. The most frequent types come first. */
+#define SL_FAILOVER_MESSAGE_MAP(MESSAGE) \
+    MESSAGE(DO, "smylb")                 \
+    MESSAGE(SAY, "swxb")                 \
+    MESSAGE(HELD, "symr")                \
+    MESSAGE(GONE, "g")                   \
+    MESSAGE(NOTE, "mr")                  \
+    MESSAGE(CLIENT, "sna")               \
+    MESSAGE(RECLAIM, "sr")               \
+    MESSAGE(END, "sy")                   \
+    MESSAGE(CUT, "s")                    \
+    MESSAGE(DROP, "skf")                 \
+    MESSAGE(LOST, "sf")                  \
+    MESSAGE(FAIL, "sb")                  \
+    MESSAGE(EVENT, "cb")                 \
+    MESSAGE(CLOCK, "m")                  \
+    MESSAGE(LISTEN, "y")                 \
+    MESSAGE(DOUBT, "tv")                 \
+    MESSAGE(COME, "t")                   \
+    MESSAGE(HERE, "t")                   \
+    MESSAGE(NOT, "t")                    \
+    MESSAGE(READY, "")
+
+enum sl_failover_message_type {
+    SL_FAILOVER_NONE,
+#define MESSAGE(type, fields) SL_FAILOVER_##type,
+    SL_FAILOVER_MESSAGE_MAP(MESSAGE)
+#undef MESSAGE
+        SL_FAILOVER_MESSAGE_COUNT
+};
+
+/* Flags in `what` of SAY. LAST: these bytes complete the reply. MORE: more bytes of the reply or
+ * push follow. */
+#define SL_SAY_LAST 1u
+#define SL_SAY_MORE 2u
+
+#define SL_GONE_MAX 60u /* Maximum fences in one GONE. */
+
+/* All bytes are borrowed. */
+struct sl_failover_message {
+    enum sl_failover_message_type type;
+    uint64_t term;    /* t  The term. */
+    uint64_t session; /* s  The client's session on its node; 0: none. */
+    sl_ms ms;       /* m  DO: how long the request has waited. HELD: the time since the
+                               *    DO arrived. CLOCK, NOTE: a time. */
+    bool yes;       /* y  DO: RESP3. HELD: a new grant, not an extension. END: the
+                               *    connection was cut. LISTEN: the node has subscribers. */
+    bool last;      /* l  DO: these bytes complete the command. */
+    uint32_t what;  /* w  SAY: flags, see above. */
+    uint64_t tx;    /* x  The current transaction of the session; 0: none. */
+    sl_fence fence; /* f  The fence of a grant. */
+    enum sl_peer_state sight; /* v  How the sender sees the keeper. */
+    struct sl_bytes key;      /* k  The key; also the key of the grant. */
+    struct sl_bytes name;     /* n  The name of a client. */
+    struct sl_bytes address;  /* a  The address of a client. */
+    struct sl_bytes channel;  /* c  The channel of an event. */
+    struct sl_bytes bytes; /* b  A command, a reply, a name of a command, an event. */
+    struct sl_grant_view grant; /* r  A grant, with `key` (record.h). */
+    size_t gone_count;
+    sl_fence gone[SL_GONE_MAX]; /* g  Fences of grants that have ended. */
+};
+
+/* Write a message. */
+void sl_failover_write(struct sl_resp_writer *w, const struct sl_failover_message *m);
+
+/* Whether a command is a message of this kind, by its name. */
+bool sl_failover_is_message(const struct sl_args *a);
+
+/* Read a message. Its bytes are borrowed from the arguments. Returns false if they are not a valid
+ * message. */
+bool sl_failover_read(const struct sl_args *a, struct sl_failover_message *m);
+
+#endif /* SL_FAILOVER_MESSAGE_H */
