@@ -44,7 +44,8 @@ struct sl_journal {
     size_t rest_at; /* Records after this offset have not been taken yet, */
     uint64_t rest;  /* and form so many frames. */
 
-    uint64_t position; /* Of the last frame taken. */
+    uint64_t position; /* Of the last frame taken, */
+    uint64_t written;  /* and of the last one that is known to be written. */
     uint64_t durable;
     uint64_t awaited; /* The highest position that a request waits for. */
     bool is_syncing;
@@ -160,7 +161,7 @@ struct sl_journal *sl_journal_new(struct sl_hash_key key, uint64_t position,
     j->key = key;
     j->volatile_ms = volatile_ms;
     j->step_ms = volatile_ms < SL_BOUND_STEP_MS ? volatile_ms : SL_BOUND_STEP_MS;
-    j->position = j->durable = position;
+    j->position = j->written = j->durable = position;
     j->end_due_ms = j->synced_due_ms = SL_NEVER;
     return j;
 }
@@ -213,7 +214,7 @@ static uint64_t append(struct sl_journal *j, const struct sl_item *item, bool is
         return SL_JOURNAL_FAILED;
     }
     count_record(j, at);
-    return j->position + j->rest + j->frames;
+    return sl_journal_last(j);
 }
 
 /* Returns where the first frame of the rest ends. */
@@ -233,6 +234,7 @@ static size_t end_of_frame(const struct sl_journal *j)
 
 bool sl_journal_take(struct sl_journal *j, struct sl_bytes *records, uint64_t *position)
 {
+    if (j->state == WORKS) j->written = j->position; /* The caller has written it. */
     if (j->rest == 0) {
         if (j->frames == 0) return false;
         struct sl_buffer empty = j->taken;
@@ -415,9 +417,19 @@ uint64_t sl_journal_durable(const struct sl_journal *j)
     return j->durable;
 }
 
+uint64_t sl_journal_last(const struct sl_journal *j)
+{
+    return j->position + j->rest + j->frames;
+}
+
 uint64_t sl_journal_position(const struct sl_journal *j)
 {
     return j->position;
+}
+
+uint64_t sl_journal_written(const struct sl_journal *j)
+{
+    return j->written;
 }
 
 /* --- Failure ---------------------------------------------------------------------------- */
@@ -467,6 +479,7 @@ void sl_journal_mend(struct sl_journal *j, uint64_t position)
     assert(j->state == MENDS && position >= j->durable && position <= j->position);
     j->state = WORKS;
     j->durable = position;
+    if (position > j->written) j->written = position;
     j->forgot = false;
     empty_marks(&j->before);
 }
@@ -493,8 +506,8 @@ void sl_journal_check(const struct sl_journal *j)
     assert((j->frames == 0) == (j->records.n == 0));
     assert(j->frames == 0 || j->frame_at < j->records.n);
     assert((j->rest == 0) == (j->rest_at == j->taken.n));
-    assert(j->durable <= j->position);
-    assert(j->awaited <= j->position + j->rest + j->frames);
+    assert(j->durable <= j->written && j->written <= j->position);
+    assert(j->awaited <= sl_journal_last(j));
     assert(!j->is_syncing || j->sync_position <= j->position);
     assert(j->is_syncing || j->state == MENDS || j->before.count == 0);
     assert(j->state != WORKS || !j->forgot || j->is_syncing);

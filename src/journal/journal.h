@@ -137,7 +137,10 @@ sl_ms sl_journal_sync_due(const struct sl_journal *j);
 void sl_journal_sync_begin(struct sl_journal *j);
 void sl_journal_sync_end(struct sl_journal *j, bool ok);
 uint64_t sl_journal_durable(const struct sl_journal *j);
+uint64_t sl_journal_last(const struct sl_journal *j);     /* The last record. */
 uint64_t sl_journal_position(const struct sl_journal *j); /* The last frame taken. */
+/* The last frame that is written. If a write fails, the frame that was taken last is not. */
+uint64_t sl_journal_written(const struct sl_journal *j);
 
 /* The file cannot be written any more. Drops the records that are not written; those taken last may
  * be among them. So after a failed write, call it before the next sl_journal_take().

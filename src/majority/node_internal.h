@@ -197,6 +197,7 @@ struct sl_node_key {
     bool recorded_long;
     sl_fence recorded_fence; /* Of the lease; 0: none. */
     bool recorded_exact;     /* The bound of the item is its expiry, not rounded up. */
+    uint64_t recorded_at;    /* The position of its last record. */
     uint64_t position;       /* Must be durable before the state is shown. */
     uint32_t timer;          /* Slot in key_timers. */
     uint32_t key_n;

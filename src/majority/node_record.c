@@ -126,7 +126,7 @@ static void record_key(struct sl_node *n, struct sl_node_key *k)
     k->recorded_exact = false;
     if (position > k->position) k->position = position;
     if (position > n->shown_after) n->shown_after = position;
-    n->key_position = sl_journal_position(n->journal) + 1;
+    k->recorded_at = n->key_position = sl_journal_last(n->journal);
     n->record_due = true;
     sl_list_remove(&k->changed);
 }
@@ -137,7 +137,7 @@ void sl_node_record_forgotten(struct sl_node *n, struct sl_node_key *k)
     if (k->recorded == 0) return;
     sl_journal_end(n->journal, now_of(n), SL_ITEM_KEY, sl_node_key_bytes(k), 0,
                    k->recorded_long);
-    n->key_position = sl_journal_position(n->journal) + 1;
+    n->key_position = sl_journal_last(n->journal);
     n->record_due = true;
 }
 
@@ -146,13 +146,17 @@ uint64_t sl_node_position(struct sl_node *n, struct sl_node_key *k)
     if (k == NULL) return 0;
     if (!sl_list_empty(&k->changed)) record_key(n, k);
     if (!sl_list_empty(&k->changed)) return SL_JOURNAL_FAILED;
+    /* If its last record was lost in a failed write, the new file will contain the state. */
+    if (sl_journal_failed(n->journal) &&
+        k->recorded_at > sl_journal_written(n->journal))
+        return SL_JOURNAL_FAILED;
     return k->position > sl_journal_durable(n->journal) ? k->position : 0;
 }
 
 bool sl_node_shows_all(const struct sl_node *n)
 {
     return n->shown_after <= sl_journal_durable(n->journal) &&
-           sl_list_empty(&n->changed);
+           sl_list_empty(&n->changed) && !sl_journal_failed(n->journal);
 }
 
 uint64_t sl_node_position_of_all(struct sl_node *n)
@@ -263,7 +267,7 @@ static void record_peers(struct sl_node *n)
         struct sl_node_journal_of *p = &n->journals[id];
         if (!is_changed(p) || n->now_ms < p->record_ms || !record_peer(n, id)) continue;
         p->recorded = p->known;
-        p->position = sl_journal_position(n->journal) + 1;
+        p->position = sl_journal_last(n->journal);
         p->record_ms = n->now_ms + n->limits.forget_ms;
     }
 }
@@ -334,7 +338,7 @@ bool sl_node_remembers(const struct sl_node *n, sl_node_id id,
  * cause such records there, without end. A record that is not written does not count either. */
 void sl_node_report_journal(const struct sl_node *n, struct sl_message *m)
 {
-    uint64_t written = sl_journal_position(n->journal),
+    uint64_t written = sl_journal_written(n->journal),
              durable = sl_journal_durable(n->journal);
     m->ceiling = written < n->key_position ? written : n->key_position;
     m->which = durable < n->key_position ? durable : n->key_position;

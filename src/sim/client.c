@@ -78,6 +78,23 @@ void sim_client_hang_up(struct sim_world *w, uint32_t c)
     x->session = 0;
 }
 
+bool sim_client_cut(struct sim_world *w, uint64_t number)
+{
+    for (uint32_t c = 0; c < SIM_CLIENTS; c++) {
+        const struct sim_client *x = &w->clients[c];
+        for (int i = 0; i < SIM_REQUESTS; i++) {
+            if (x->requests[i].number != number) continue;
+            SIM_TRACE(w, "c%u is disconnected (request %llu)", c + 1,
+                      (unsigned long long)number);
+            sim_checker_withdraw(&w->checker, number);
+            sim_client_hang_up(w, c);
+            sim_client_wake(w, c, sim_client_clock(w, c));
+            return true;
+        }
+    }
+    return false;
+}
+
 bool sim_client_connect(struct sim_world *w, uint32_t c)
 {
     return sim_client_connect_from(w, c, sl_random_below(&w->random, SIM_NODES));

@@ -22,10 +22,23 @@ static void plan(struct sim_world *w)
         t->wait_ms = sl_random_between(&w->random, 1, 60);
 }
 
+/* Return whether a change of the membership may still come into force. */
+static bool is_changing(const struct sim_world *w)
+{
+    for (uint32_t m = 0; m < SIM_NODES; m++) {
+        const struct sl_node_durable *d = &w->machines[m].disk;
+        if (d->promised.number > 0 || d->vote.version > d->force.version ||
+            d->stored.version > d->force.version)
+            return true;
+    }
+    return false;
+}
+
 /* Kill one node, if the remaining nodes that never lost their data directory are a
- * majority. */
+ * majority, now and after a change of the membership. */
 static void kill_spare_node(struct sim_world *w)
 {
+    if (is_changing(w)) return;
     uint32_t members = sim_checker_newest_members(&w->checker), good = 0;
     uint32_t all = (uint32_t)__builtin_popcount(members), victim = SIM_NODES;
     uint32_t start = sl_random_below(&w->random, SIM_NODES);

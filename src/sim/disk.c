@@ -144,6 +144,8 @@ void sim_disk_begin(struct sim_disk *d, struct sl_now now, const struct sl_recov
     uint64_t position = sl_journal_position(d->journal);
     if (r->same_life) {
         d->bytes = r->bytes;
+        if (d->durable > d->bytes)
+            d->durable = d->bytes; /* Behind it was half a frame. */
         d->chain = r->chain;
     } else begin_file(d, position);
     put_life(d, now, r->wait_until_ms);
@@ -165,6 +167,18 @@ void sim_disk_write(struct sim_disk *d, struct sl_now now)
         append_frame(d, records, position, now.ms);
 }
 
+void sim_disk_write_fails(struct sim_disk *d, struct sl_now now, struct sl_random *r)
+{
+    struct sl_bytes records;
+    uint64_t position;
+    size_t before = d->bytes;
+    if (sl_journal_take(d->journal, &records, &position)) {
+        append_frame(d, records, position, now.ms);
+        d->bytes = before + sl_random_below(r, (uint32_t)(d->bytes - before + 1));
+    }
+    sl_journal_fail(d->journal);
+}
+
 void sim_disk_sync_begin(struct sim_disk *d)
 {
     d->is_syncing = true;
@@ -176,7 +190,8 @@ void sim_disk_sync_end(struct sim_disk *d, bool ok)
 {
     d->is_syncing = false;
     if (ok && d->sync_bytes > d->durable) d->durable = d->sync_bytes;
-    sl_journal_sync_end(d->journal, ok);
+    /* A write may have failed meanwhile. */
+    sl_journal_sync_end(d->journal, ok && !sl_journal_failed(d->journal));
 }
 
 void sim_disk_mend(struct sim_disk *d, struct sl_now now, struct sl_node *n)

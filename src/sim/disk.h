@@ -49,6 +49,9 @@ void sim_disk_begin(struct sim_disk *d, struct sl_now now, const struct sl_recov
 /* Write the records that the journal has. */
 void sim_disk_write(struct sim_disk *d, struct sl_now now);
 
+/* A write fails: a part of the first frame may be in the file, and the journal has failed. */
+void sim_disk_write_fails(struct sim_disk *d, struct sl_now now, struct sl_random *r);
+
 void sim_disk_sync_begin(struct sim_disk *d);
 void sim_disk_sync_end(struct sim_disk *d, bool ok);
 

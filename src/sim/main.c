@@ -215,6 +215,7 @@ static void add_counts(struct sim_counts *to, const struct sim_counts *from)
     to->extends += from->extends;
     to->steals += from->steals;
     to->crashes += from->crashes;
+    to->failed_writes += from->failed_writes;
     to->changes += from->changes;
     to->healed += from->healed;
     to->wrong += from->wrong;
@@ -400,12 +401,13 @@ static void print_counts(const struct options *o, const struct sim_counts *c,
 {
     printf("%" PRIu64 " seeds of %" PRIu64 " events: %" PRIu64 " events, %" PRIu64
            " grants, %" PRIu64 " extends, %" PRIu64 " steals, %" PRIu64
-           " crashes, %" PRIu64 " changes, %" PRIu64 " healed, %" PRIu64
-           " run twice; %" PRIu64 " violations (%" PRIu64
+           " crashes, %" PRIu64 " failed writes, %" PRIu64 " changes, %" PRIu64
+           " healed, %" PRIu64 " run twice; %" PRIu64 " violations (%" PRIu64
            " stuck)%s; %.1f seconds, %.2f M events/s\n",
            c->seeds, o->setup.events, c->events, c->grants, c->extends, c->steals,
-           c->crashes, c->changes, c->healed, c->twice, c->wrong, c->stuck,
-           crashed ? ", and a CRASH" : "", took, (double)c->events / took / 1e6);
+           c->crashes, c->failed_writes, c->changes, c->healed, c->twice, c->wrong,
+           c->stuck, crashed ? ", and a CRASH" : "", took,
+           (double)c->events / took / 1e6);
 }
 
 int main(int argc, char **argv)

@@ -195,6 +195,13 @@ void sim_net_update(struct sim_world *w)
     }
 }
 
+void sim_net_cut(struct sim_world *w, uint32_t m, uint32_t others)
+{
+    for (uint32_t o = 0; o < SIM_NODES; o++)
+        if ((others & 1u << o) != 0 && w->machines[m].links[o].up)
+            set_link(w, m, o, false);
+}
+
 void sim_net_drop(struct sim_world *w, uint32_t m)
 {
     for (uint32_t o = 0; o < SIM_NODES; o++) {

@@ -220,7 +220,8 @@ void sim_machine_start(struct sim_world *w, uint32_t m)
     x->lost_power = false;
     x->life = ++w->lives;
     sim_checker_started(&w->checker, m);
-    x->writing = x->mends = false;
+    x->writing = x->mends = x->write_fails = false;
+    x->cut_links = 0;
     x->due_ms = SL_NEVER;
     x->tick_us = SIM_NEVER;
     x->idle_ticks = 0;
@@ -316,10 +317,50 @@ static void check_written(struct sim_world *w, uint32_t m,
                           m + 1);
 }
 
+/* Write the journal, or let the write fail. A server writes the journal after the last order of a
+ * loop iteration and before it sends anything. If the write fails, the server closes all
+ * connections that have output. */
+static void do_record(struct sim_world *w, uint32_t m)
+{
+    struct sim_machine *x = &w->machines[m];
+    if (!sl_journal_failed(x->journal.journal) && w->now_us < x->failing_us &&
+        sl_random_maybe(&w->random, 5000))
+        x->write_fails = true;
+    if (!x->write_fails) sim_disk_write(&x->journal, sim_machine_now(w, m));
+    mix(w, x->journal.bytes);
+}
+
+/* Returns whether an order is lost because the write before it fails. */
+static bool is_lost(struct sim_world *w, uint32_t m, const struct sl_node_order *o)
+{
+    struct sim_machine *x = &w->machines[m];
+    if (!x->write_fails) return false;
+    if (o->type == SL_NODE_ORDER_SEND) x->cut_links |= 1u << (o->to - 1);
+    else if (o->type == SL_NODE_ORDER_ANSWER) return sim_client_cut(w, o->ticket);
+    else return o->type == SL_NODE_ORDER_EVENT;
+    return true;
+}
+
+/* The orders have been carried out; now the write fails. */
+static void fail_write(struct sim_world *w, uint32_t m)
+{
+    struct sim_machine *x = &w->machines[m];
+    uint32_t links = x->cut_links;
+    SIM_TRACE(w, "n%u cannot write its journal", m + 1);
+    w->counts.failed_writes++;
+    x->write_fails = false;
+    x->cut_links = 0;
+    sim_disk_write_fails(&x->journal, sim_machine_now(w, m), &w->random);
+    sim_net_cut(w, m, links);
+}
+
 static void do_order(struct sim_world *w, uint32_t m, const struct sl_node_order *o)
 {
-    check_written(w, m, o);
-    sim_audit_order(w, m, o);
+    if (is_lost(w, m, o)) return;
+    if (!w->machines[m].write_fails) {
+        check_written(w, m, o);
+        sim_audit_order(w, m, o);
+    }
     mix(w, (uint64_t)w->now_us << 8 ^ (uint64_t)o->type << 4 ^ m);
     switch (o->type) {
         case SL_NODE_ORDER_SEND:
@@ -336,10 +377,7 @@ static void do_order(struct sim_world *w, uint32_t m, const struct sl_node_order
             sim_client_event(w, m, o->event);
             break;
         case SL_NODE_ORDER_WRITE: do_write(w, m, o->durable); break;
-        case SL_NODE_ORDER_RECORD:
-            sim_disk_write(&w->machines[m].journal, sim_machine_now(w, m));
-            mix(w, w->machines[m].journal.bytes);
-            break;
+        case SL_NODE_ORDER_RECORD: do_record(w, m); break;
         case SL_NODE_ORDER_LINKS: update_peers(w, m); break;
         case SL_NODE_ORDER_LOG: SIM_TRACE(w, "n%u says: %s", m + 1, o->text); break;
     }
@@ -428,6 +466,7 @@ void sim_machine_settle(struct sim_world *w, uint32_t m)
         return;
     }
     if (orders > 0) x->idle_ticks = 0;
+    if (x->write_fails) fail_write(w, m);
     sim_checker_membership(&w->checker, m, sl_node_membership(x->node));
     sl_node_check(x->node);
     sl_journal_check(x->journal.journal);

@@ -40,6 +40,7 @@ struct sim_setup {
 
 struct sim_counts {
     uint64_t seeds, events, grants, extends, steals, crashes, changes, healed;
+    uint64_t failed_writes;
     uint64_t wrong, stuck, twice;
 };
 
@@ -110,6 +111,9 @@ struct sim_machine {
     uint32_t heard_next;
     uint64_t shown;           /* Orders that showed something. */
     bool mends;               /* An event to write a new journal is scheduled. */
+    bool write_fails;         /* A write of the journal fails; the orders that follow it
+                               * are lost, with their connections. */
+    uint32_t cut_links;       /* Bits of the nodes to which messages were lost so. */
     struct sim_backup backup; /* An old copy of both. */
     bool is_old;              /* It has an old copy, and must be rejected, */
     int64_t old_until_us;     /* until the operator empties the directory. */
@@ -298,6 +302,8 @@ void sim_net_send(struct sim_world *w, uint32_t from, sl_node_id to,
                   const struct sl_message *m);
 void sim_net_deliver(struct sim_world *w, const struct sim_event *h);
 void sim_net_update(struct sim_world *w); /* Updates all links. */
+/* Node m closes its links to other nodes, given as bits. */
+void sim_net_cut(struct sim_world *w, uint32_t m, uint32_t others);
 void sim_net_drop(struct sim_world *w, uint32_t m);
 int64_t sim_net_delay(struct sim_world *w);
 
@@ -308,6 +314,9 @@ void sim_client_act(struct sim_world *w, uint32_t c);
 void sim_client_answered(struct sim_world *w, uint32_t c, const struct sim_event *h);
 void sim_client_notified(struct sim_world *w, uint32_t c, const struct sim_event *h);
 void sim_client_hang_up(struct sim_world *w, uint32_t c);
+/* A node closes the connection that should carry the answer to this request. Returns false if no
+ * client waits for it. */
+bool sim_client_cut(struct sim_world *w, uint64_t number);
 bool sim_client_connect(struct sim_world *w, uint32_t c); /* False: no node is up. */
 /* Connect to the node `start`, or to the next one that is up. */
 bool sim_client_connect_from(struct sim_world *w, uint32_t c, uint32_t start);

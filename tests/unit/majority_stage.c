@@ -233,6 +233,9 @@ static void hear_write(struct actor *a, const struct sl_node_durable *d)
 static void hear(struct stage *s, sl_node_id id, const struct sl_node_order *o)
 {
     struct actor *a = &s->actor[id];
+    bool shows = o->type == SL_NODE_ORDER_SEND || o->type == SL_NODE_ORDER_ANSWER ||
+                 o->type == SL_NODE_ORDER_EVENT;
+    if (a->is_cut && shows) return;
     switch (o->type) {
         case SL_NODE_ORDER_SEND:
             assert_true(o->to >= 1 && o->to <= STAGE_NODES && o->to != id);
@@ -241,7 +244,10 @@ static void hear(struct stage *s, sl_node_id id, const struct sl_node_order *o)
         case SL_NODE_ORDER_ANSWER: hear_answer(s, id, o->ticket, o->answer); break;
         case SL_NODE_ORDER_EVENT: hear_event(s, id, o->event); break;
         case SL_NODE_ORDER_WRITE: hear_write(a, o->durable); break;
-        case SL_NODE_ORDER_RECORD: sim_disk_write(&a->journal, clock_of(s, id)); break;
+        case SL_NODE_ORDER_RECORD:
+            if (a->write_fails) a->is_cut = true;
+            else sim_disk_write(&a->journal, clock_of(s, id));
+            break;
         case SL_NODE_ORDER_LINKS: s->relinks++; break;
         case SL_NODE_ORDER_LOG: snprintf(a->log, sizeof a->log, "%s", o->text); break;
     }
@@ -273,6 +279,14 @@ static bool sync_journal(struct stage *s, sl_node_id id)
     return true;
 }
 
+/* A server writes the journal after the last order, and before it sends anything. */
+static void fail_write(struct stage *s, sl_node_id id)
+{
+    struct actor *a = &s->actor[id];
+    a->is_cut = a->write_fails = false;
+    sim_disk_write_fails(&a->journal, clock_of(s, id), &s->random);
+}
+
 /* All that it has to say; and what it writes is written, if the disk is quick. */
 static void drain(struct stage *s, sl_node_id id)
 {
@@ -284,6 +298,7 @@ static void drain(struct stage *s, sl_node_id id)
         memset(&o, 0, sizeof o);
         CALL(more = sl_node_next(a->node, &o));
         if (more) hear(s, id, &o);
+        else if (a->is_cut) fail_write(s, id);
         else if (a->writes && !a->disk_stopped) disk_done(s, id, !a->disk_fails);
         else if (!sync_journal(s, id)) break;
     }
@@ -747,6 +762,7 @@ static void end(struct stage *s, sl_node_id id, bool written, bool power)
     sim_disk_kill(&a->journal);
     if (power) sim_disk_lose_power(&a->journal, NULL, clock_of(s, id).ms);
     a->writes = a->paused = a->disk_stopped = a->disk_fails = false;
+    a->write_fails = a->is_cut = false;
     relink(s);
     settle(s);
 }

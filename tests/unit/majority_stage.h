@@ -74,8 +74,10 @@ struct actor {
     bool writes;
     struct sim_disk journal;
     bool disk_stopped, disk_fails;
-    unsigned wrote; /* How often. */
-    char log[256];  /* What it last said. */
+    bool write_fails; /* The next write of its journal fails, */
+    bool is_cut;      /* and what it says in that step is lost. */
+    unsigned wrote;   /* How often. */
+    char log[256];    /* What it last said. */
 };
 
 struct rule {

@@ -377,6 +377,53 @@ DURABLE_TEST(a_node_whose_journal_fails_does_not_vote, 3)
     assert_int_equal(extend(s, 1, a, 30000), SLUICE_OK);
 }
 
+/* The vote of the node itself was lost in a failed write. Nobody receives a grant that needs it:
+ * after a crash the node would not know the lease. */
+DURABLE_TEST(a_vote_whose_record_was_lost_does_not_count, 3)
+{
+    crash(s, 3);
+    s->actor[1].disk_fails = s->actor[1].write_fails = true;
+    uint64_t a = ASK(1, .lease_ms = 1000, .wait_ms = 500);
+    pass(s, 600);
+    not_granted(s, a);
+    s->actor[1].disk_fails = false;
+    pass(s, 1500);
+    take(s, 2,
+         1000); /* The new file is complete, and nothing is left of the attempt. */
+}
+
+DURABLE_TEST(an_extension_whose_record_was_lost_does_not_count, 3)
+{
+    sl_fence a = take(s, 1, 1000);
+    crash(s, 3);
+    s->actor[1].disk_fails = s->actor[1].write_fails = true;
+    assert_int_not_equal(extend(s, 1, a, 1500), SLUICE_OK);
+}
+
+DURABLE_TEST(a_release_whose_record_was_lost_does_not_count, 3)
+{
+    sl_fence a = take(s, 1, 1000);
+    crash(s, 3);
+    s->actor[1].disk_fails = s->actor[1].write_fails = true;
+    uint64_t r = REQUEST(RELEASE, 1, .fence = a);
+    pass(s, 600);
+    not_granted(s, r);
+}
+
+/* A node reports how far its journal is written. If a record is lost and the node is killed, its
+ * directory is not an old copy. */
+DURABLE_TEST(a_lost_record_does_not_count_as_written, 3)
+{
+    take(s, 1, 1000);
+    s->actor[3].disk_fails = s->actor[3].write_fails = true;
+    granted(s, ASK(1, .key = {"other", 5}));
+    pass(s, 2000); /* Heartbeats. */
+    assert_false(s->actor[3].write_fails);
+    restart_killed(s, 3);
+    pass(s, 300);
+    assert_true(s->linked[1][3] && s->linked[2][3]);
+}
+
 /* --- Old copies ----------------------------------------------------------------------------- */
 
 static void go_back(struct stage *s, sl_node_id id, struct sl_node_durable disk,
