@@ -692,6 +692,7 @@ int owner_check_other_life(struct owner *o)
     if (error == ENOENT && clients_know_anything(o)) wrong(o, "there is no journal");
     if (error != 0) return error;
     o->was_same_life = false;
+    o->found_wait_ms = r.wait_until_ms;
     check_fences(o, &r, found);
     for (int key = 0; key < OWNER_KEYS; key++) {
         struct owner_known *k = owner_known(o, key);
@@ -702,6 +703,8 @@ int owner_check_other_life(struct owner *o)
         bool is_sure = k->sure_ms <= o->now_ms ||
                        (g->fence == k->fence && g->expiry_ms >= k->sure_ms);
         if (!is_held) k->is_forgotten = true;
+        if (k->is_long) o->held += is_held;
+        else o->forgotten += !is_held;
         /* After a clean stop, recovery knows what the server knew. */
         bool is_known = o->stopped_cleanly && o->table[key].fence == k->fence;
         if (!is_sure || (!is_held && is_known))

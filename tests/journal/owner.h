@@ -71,10 +71,13 @@ struct owner {
     sl_ms waited_until_ms; /* The end of the server's wait, as of the last start. */
     unsigned started_in;   /* The boot of the last start that was successful. */
     bool stopped_cleanly;
-    bool has_failed;    /* A write or a sync has failed since the start. */
-    bool may_fail;      /* The disk has faults, so an I/O error may have been noted. */
-    char wrong[400];    /* The first violation; "": none. */
-    bool was_same_life; /* As the last check found. */
+    bool has_failed;     /* A write or a sync has failed since the start. */
+    bool may_fail;       /* The disk has faults, so an I/O error may have been noted. */
+    char wrong[400];     /* The first violation; "": none. */
+    bool was_same_life;  /* As the last check found. */
+    sl_ms found_wait_ms; /* New grants wait until this time, as the last check found; */
+    uint64_t held,
+        forgotten; /* leases that clients relied on, and what became of them. */
 };
 
 /* Print what happens. */

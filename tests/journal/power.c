@@ -2,6 +2,7 @@
  * never looks like damage, and real damage is noticed.
  *
  *     power [--short | --long] [--failures N] [--seed N] [--trace]
+ *           [--short-lease SECONDS --long-lease SECONDS]
  *
  * A history is a server (owner.h) on a disk in memory (disk.h). It grants, extends and ends leases,
  * syncs, and replaces its file, until the power fails or it is killed, before, after or in the
@@ -30,11 +31,14 @@ static struct owner owner;
 static uint64_t random_state;
 static jmp_buf dead;
 static const char *program;
-static bool lazy; /* The disk is slow, and there are few syncs. */
+static uint64_t short_s, long_s; /* The only leases; 0: leases of many lengths. */
+static bool lazy;                /* The disk is slow, and there are few syncs. */
 
 static struct counts {
     uint64_t histories, power, kills, second, torn, lost, damaged, unnoticed, faults;
     uint64_t replaced, mended, clean;
+    uint64_t held, forgotten;
+    sl_ms wait_ms; /* The longest wait after a power failure, from the boot. */
 } counts;
 
 static uint64_t draw(uint64_t below)
@@ -54,6 +58,7 @@ static sl_ms draw_lease(void)
 {
     static const sl_ms leases[] = {
         5000, 30000, OWNER_VOLATILE_MS, OWNER_VOLATILE_MS + 1, 90000, 300000, 3600000};
+    if (short_s > 0) return (sl_ms)(draw(2) == 0 ? short_s : long_s) * 1000;
     return leases[draw(sizeof leases / sizeof leases[0])];
 }
 
@@ -214,6 +219,12 @@ static void lose_power(struct owner *o)
     int error = owner_check_other_life(o);
     if (error == EILSEQ)
         snprintf(o->wrong, sizeof o->wrong, "a power failure looks like damage");
+    /* The machine has booted at 0. */
+    if (error == 0 && o->found_wait_ms > OWNER_VOLATILE_MS)
+        snprintf(o->wrong, sizeof o->wrong,
+                 "new grants wait for %" PRId64 " ms from the boot", o->found_wait_ms);
+    if (error == 0 && o->found_wait_ms > counts.wait_ms)
+        counts.wait_ms = o->found_wait_ms;
     if (error == 0 && draw(4) == 0) try_damage(o);
 }
 
@@ -247,6 +258,8 @@ static bool run_history(uint64_t seed, uint64_t *failures)
         else lose_power(o);
         ++*failures;
     }
+    counts.held += o->held;
+    counts.forgotten += o->forgotten;
     if (o->wrong[0] == '\0') return true;
     stage_note("seed %" PRIu64 ": %s", seed, o->wrong);
     stage_note("replay: %s --failures 1 --seed %" PRIu64 " --trace", program, seed);
@@ -260,9 +273,13 @@ int main(int argc, char **argv)
         {"--long", .number = &least, .preset = 300000},
         {"--failures", .number = &least},
         {"--seed", .number = &seed},
+        {"--short-lease", .number = &short_s},
+        {"--long-lease", .number = &long_s},
         {"--trace", .given = &owner_trace},
         {.name = NULL}};
-    options_read(argc, argv, "power [--short | --long] [--failures N] [--seed N]",
+    options_read(argc, argv,
+                 "power [--short | --long] [--failures N] [--seed N] "
+                 "[--short-lease S --long-lease S]",
                  options);
     program = argv[0];
     stage_open(DEADLINE_S);
@@ -272,6 +289,10 @@ int main(int argc, char **argv)
     stage_note("%" PRIu64 " histories, %" PRIu64 " power failures, %" PRIu64
                " kills, %" PRIu64 " of them during a start",
                counts.histories, counts.power, counts.kills, counts.second);
+    stage_note("after power failures %" PRIu64 " long leases were held, %" PRIu64
+               " short ones were not; new grants waited at most until %" PRId64
+               " ms after the boot",
+               counts.held, counts.forgotten, counts.wait_ms);
     stage_note("%" PRIu64 " files replaced, %" PRIu64 " journals mended after %" PRIu64
                " faults, %" PRIu64 " clean stops",
                counts.replaced, counts.mended, counts.faults, counts.clean);
