@@ -368,8 +368,9 @@ static enum sl_recovery_result recover(struct replay *p, const struct sl_life *l
     r->bytes = SL_HEADER_BYTES;
 
     enum sl_recovery_result result = replay(p);
-    r->why_other = p->has_life ? why_other_life(&p->life, life, r->last_ms, now_ms)
-                               : "the file does not name its life";
+    /* A file gets its name when its first frames are durable, and they contain the life. */
+    if (result == SL_RECOVERY_OK && !p->has_life) result = SL_RECOVERY_DAMAGED;
+    r->why_other = why_other_life(&p->life, life, r->last_ms, now_ms);
     r->same_life = r->why_other == NULL;
     if (result == SL_RECOVERY_OK && is_damaged(p)) result = SL_RECOVERY_DAMAGED;
     if (result == SL_RECOVERY_DAMAGED) r->damaged_at = r->bytes;

@@ -160,12 +160,18 @@ UNIT_TEST(records_that_do_not_fit_into_one_frame_are_divided)
                      102);
     struct grant g;
     assert_int_equal(acquire(&g, "other", 5 * MINUTE), 102);
+    struct sl_life life = life_of("boot");
+    char bytes[SL_LIFE_BYTES];
+    sl_life_write(bytes, &life);
+    struct sl_item its = {
+        .kind = SL_ITEM_LIFE, .expiry_ms = SL_NEVER, .value = {bytes, sizeof bytes}};
+    assert_int_equal(sl_journal_put(journal, now, &its, (struct sl_item_before){0}),
+                     102);
     struct disk d = {0};
     disk_begin(&d, 100);
     disk_write(&d, journal, now.ms);
     sl_journal_check(journal);
     assert_int_equal(d.chain.position, 102);
-    struct sl_life life = life_of("boot");
     assert_int_equal(disk_recover(&d, &life, now.ms), SL_RECOVERY_OK);
     assert_int_equal(d.r.items, 3);
     disk_end(&d);

@@ -210,13 +210,15 @@ UNIT_TEST(many_items_are_found_again_among_many_that_have_ended)
     assert_int_equal(sum, (uint64_t)items * ((uint64_t)items + 1)); /* 2 + 4 + ... */
 }
 
-UNIT_TEST(an_empty_journal_is_of_another_life_and_nobody_waits)
+/* A file gets its name when its first frame is durable. */
+UNIT_TEST(j9_a_file_without_its_first_frame_is_damaged)
 {
-    recover(LAST);
-    assert_false(d.r.same_life);
-    assert_int_equal(d.r.wait_until_ms, 0);
-    assert_int_equal(d.r.items, 0);
-    assert_int_equal(d.r.bytes, SL_HEADER_BYTES);
+    assert_int_equal(disk_recover(&d, &life, LAST), SL_RECOVERY_DAMAGED);
+    assert_int_equal(d.r.damaged_at, SL_HEADER_BYTES);
+    begin();
+    d.at[SL_HEADER_BYTES] ^= 1;
+    assert_int_equal(disk_recover(&d, &life, LAST), SL_RECOVERY_DAMAGED);
+    assert_int_equal(d.r.damaged_at, SL_HEADER_BYTES);
 }
 
 UNIT_TEST(other_files_are_not_journals)
