@@ -13,18 +13,21 @@
 #define MAGIC "sluice journal\n" /* With its zero byte, 16 bytes. */
 #define HEADER_CHECKSUM (SL_HEADER_BYTES - 8u)
 #define FRAME_CHECKSUM (SL_FRAME_HEADER_BYTES - 8u)
-#define PUT_BYTES 40u
-#define END_BYTES 16u
-#define FLAG_LONG 1u
+#define PUT_BYTES 16u /* Without bound and lengths, which are 8 bytes each. */
+#define END_BYTES 10u
 #define BUFFER_BYTES_MIN 4096u
 
-enum { PUT = 1, END = 2 };
+/* The first byte of a record: the kind and flags. */
+enum { KIND = 15, END = 16, LONG = 32, BOUND = 64, LENGTHS = 128 };
+#define NEVER ((1ull << 48) - 1) /* As an expiry. */
+#define SHORT_BYTES_MAX 255u     /* Longer keys and values need the flag LENGTHS. */
 
 _Static_assert(sizeof MAGIC == 16, "the layout is documented");
-_Static_assert(PUT_BYTES + SL_ITEM_KEY_BYTES_MAX + SL_ITEM_VALUE_BYTES_MAX + 8 <=
+_Static_assert(PUT_BYTES + 16 + SL_ITEM_KEY_BYTES_MAX + SL_ITEM_VALUE_BYTES_MAX + 8 <=
                    SL_RECORDS_BYTES_MAX,
                "every record fits into a frame");
-_Static_assert(SL_ITEM_KINDS <= 256, "a kind is one byte");
+_Static_assert(SL_ITEM_KINDS <= KIND + 1, "a kind has four bits");
+_Static_assert(SL_FENCE_MAX < 1ull << 56, "a fence has seven bytes");
 
 /* --- Numbers, little-endian ------------------------------------------------------- */
 
@@ -96,9 +99,16 @@ static inline size_t padded(size_t n)
     return (n + 7) & ~(size_t)7;
 }
 
-size_t sl_record_bytes(size_t key_bytes, size_t value_bytes)
+static bool is_longer_than_short(const struct sl_item *item)
 {
-    return padded(PUT_BYTES + key_bytes + value_bytes);
+    return item->key.n > SHORT_BYTES_MAX || item->value.n > SHORT_BYTES_MAX;
+}
+
+size_t sl_record_bytes(const struct sl_item *item)
+{
+    size_t head = PUT_BYTES + (item->bound_ms != item->expiry_ms ? 8u : 0u) +
+                  (is_longer_than_short(item) ? 8u : 0u);
+    return padded(head + item->key.n + item->value.n);
 }
 
 /* Make space for n more bytes, a multiple of 8, and fill the last 8 with zeros, because they may
@@ -119,15 +129,10 @@ static char *extend(struct sl_buffer *b, size_t n)
     return at;
 }
 
-static void write_start(char *at, size_t bytes, int type, enum sl_item_kind kind,
-                        size_t key_bytes, sl_fence fence)
+static void write_start(char *at, enum sl_item_kind kind, uint32_t flags,
+                        sl_fence fence)
 {
-    write32(at, (uint32_t)bytes);
-    at[4] = (char)type;
-    at[5] = (char)kind;
-    at[6] = (char)(key_bytes & 0xff);
-    at[7] = (char)(key_bytes >> 8);
-    write64(at + 8, fence);
+    write64(at, (uint64_t)kind | flags | fence << 8);
 }
 
 static void write_bytes(char *at, struct sl_bytes bytes)
@@ -137,20 +142,34 @@ static void write_bytes(char *at, struct sl_bytes bytes)
 
 int sl_record_put(struct sl_buffer *b, const struct sl_item *item)
 {
+    bool never = item->expiry_ms == SL_NEVER, is_long = item->is_long;
+    bool has_bound = item->bound_ms != item->expiry_ms;
+    bool has_lengths = is_longer_than_short(item);
     assert(item->kind > 0 && item->kind < SL_ITEM_KINDS);
-    assert(item->key.n <= SL_ITEM_KEY_BYTES_MAX);
+    assert(item->key.n <= SL_ITEM_KEY_BYTES_MAX && item->fence <= SL_FENCE_MAX);
     assert(item->value.n <= SL_ITEM_VALUE_BYTES_MAX);
     assert(item->expiry_ms >= 0 && item->bound_ms >= item->expiry_ms);
-    size_t bytes = sl_record_bytes(item->key.n, item->value.n);
-    char *at = extend(b, bytes);
+    assert(never || item->bound_ms <= SL_ITEM_EXPIRY_MAX);
+    char *at = extend(b, sl_record_bytes(item));
     if (at == NULL) return SLUICE_ENOMEM;
-    write_start(at, bytes, PUT, item->kind, item->key.n, item->fence);
-    write64(at + 16, (uint64_t)item->expiry_ms);
-    write64(at + 24, (uint64_t)item->bound_ms);
-    write32(at + 32, item->is_long ? FLAG_LONG : 0);
-    write32(at + 36, (uint32_t)item->value.n);
-    write_bytes(at + PUT_BYTES, item->key);
-    write_bytes(at + PUT_BYTES + item->key.n, item->value);
+    write_start(at, item->kind,
+                (is_long ? LONG : 0u) | (has_bound ? BOUND : 0u) |
+                    (has_lengths ? LENGTHS : 0u),
+                item->fence);
+    uint64_t lengths = has_lengths ? 0 : item->key.n | item->value.n << 8;
+    write64(at + 8, (never ? NEVER : (uint64_t)item->expiry_ms) | lengths << 48);
+    at += PUT_BYTES;
+    if (has_bound) {
+        write64(at, (uint64_t)item->bound_ms);
+        at += 8;
+    }
+    if (has_lengths) {
+        write32(at, (uint32_t)item->key.n);
+        write32(at + 4, (uint32_t)item->value.n);
+        at += 8;
+    }
+    write_bytes(at, item->key);
+    write_bytes(at + item->key.n, item->value);
     return SLUICE_OK;
 }
 
@@ -158,11 +177,12 @@ int sl_record_end(struct sl_buffer *b, enum sl_item_kind kind, struct sl_bytes k
                   sl_fence fence)
 {
     assert(kind > 0 && kind < SL_ITEM_KINDS);
-    assert(key.n <= SL_ITEM_KEY_BYTES_MAX);
-    size_t bytes = padded(END_BYTES + key.n);
-    char *at = extend(b, bytes);
+    assert(key.n <= SL_ITEM_KEY_BYTES_MAX && fence <= SL_FENCE_MAX);
+    char *at = extend(b, padded(END_BYTES + key.n));
     if (at == NULL) return SLUICE_ENOMEM;
-    write_start(at, bytes, END, kind, key.n, fence);
+    write_start(at, kind, END, fence);
+    at[8] = (char)(key.n & 0xff);
+    at[9] = (char)(key.n >> 8);
     write_bytes(at + END_BYTES, key);
     return SLUICE_OK;
 }
@@ -173,36 +193,56 @@ void sl_buffer_free(struct sl_buffer *b)
     *b = (struct sl_buffer){0};
 }
 
+/* Read the rest of a record that ends an item. */
+static int next_end(const char *at, size_t left, size_t *offset, struct sl_item *out)
+{
+    if (left < padded(END_BYTES)) return -1;
+    out->key = (struct sl_bytes){at + END_BYTES, read16(at + 8)};
+    size_t bytes = padded(END_BYTES + out->key.n);
+    if (bytes > left) return -1;
+    *offset += bytes;
+    return 2;
+}
+
+/* Read the rest of a record that puts an item. */
+static int next_put(const char *at, size_t left, uint64_t flags, size_t *offset,
+                    struct sl_item *out)
+{
+    size_t head = PUT_BYTES + (flags & BOUND ? 8u : 0u) + (flags & LENGTHS ? 8u : 0u);
+    if (left < head) return -1;
+    uint64_t expiry = read64(at + 8) & NEVER, lengths = read64(at + 8) >> 48;
+    out->expiry_ms = expiry == NEVER ? SL_NEVER : (sl_ms)expiry;
+    out->bound_ms = flags & BOUND ? (sl_ms)read64(at + PUT_BYTES) : out->expiry_ms;
+    out->is_long = flags & LONG;
+    out->key.n = lengths & 0xff;
+    out->value.n = lengths >> 8;
+    if (flags & LENGTHS) {
+        out->key.n = read32(at + head - 8);
+        out->value.n = read32(at + head - 4);
+    }
+    if (out->bound_ms < out->expiry_ms ||
+        ((flags & BOUND) != 0 && out->bound_ms > SL_ITEM_EXPIRY_MAX) ||
+        out->key.n > SL_ITEM_KEY_BYTES_MAX || out->value.n > SL_ITEM_VALUE_BYTES_MAX)
+        return -1;
+    size_t bytes = padded(head + out->key.n + out->value.n);
+    if (bytes > left) return -1;
+    out->key.at = at + head;
+    out->value.at = at + head + out->key.n;
+    *offset += bytes;
+    return 1;
+}
+
 int sl_record_next(struct sl_bytes records, size_t *offset, struct sl_item *out)
 {
     size_t left = records.n - *offset;
     if (left == 0) return 0;
-    if (left < END_BYTES) return -1;
+    if (left < 8) return -1;
     const char *at = records.at + *offset;
-    size_t bytes = read32(at), key_bytes = read16(at + 6);
-    unsigned kind = (uint8_t)at[5];
-    if (bytes > left || kind == 0 || kind >= SL_ITEM_KINDS) return -1;
-    *out = (struct sl_item){.kind = (enum sl_item_kind)kind, .fence = read64(at + 8)};
-    if (at[4] == END) {
-        if (bytes != padded(END_BYTES + key_bytes)) return -1;
-        out->key = (struct sl_bytes){at + END_BYTES, key_bytes};
-        *offset += bytes;
-        return 2;
-    }
-    if (at[4] != PUT || bytes < PUT_BYTES) return -1;
-    size_t value_bytes = read32(at + 36);
-    uint32_t flags = read32(at + 32);
-    if (bytes != padded(PUT_BYTES + key_bytes + value_bytes)) return -1;
-    out->expiry_ms = (sl_ms)read64(at + 16);
-    out->bound_ms = (sl_ms)read64(at + 24);
-    out->is_long = flags & FLAG_LONG;
-    if (out->expiry_ms < 0 || out->bound_ms < out->expiry_ms ||
-        (flags & ~FLAG_LONG) != 0)
-        return -1;
-    out->key = (struct sl_bytes){at + PUT_BYTES, key_bytes};
-    out->value = (struct sl_bytes){at + PUT_BYTES + key_bytes, value_bytes};
-    *offset += bytes;
-    return 1;
+    uint64_t start = read64(at), kind = start & KIND, flags = start & 0xf0;
+    *out = (struct sl_item){.kind = (enum sl_item_kind)kind, .fence = start >> 8};
+    if (kind == 0 || kind >= SL_ITEM_KINDS) return -1;
+    if (flags == END) return next_end(at, left, offset, out);
+    return flags & END ? -1 : next_put(at, left, flags, offset, out);
 }
 
 /* --- The header of the file --------------------------------------------------------- */

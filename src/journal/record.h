@@ -32,19 +32,19 @@
  *      48  records
  *
  *     a record, a multiple of 8 bytes, padded with zeros
- *       0  u32        the number of bytes of the record
- *       4  u8         1: put, 2: end
- *       5  u8         the kind of the item
- *       6  u16        the number of bytes of its key
- *       8  u64        its fence, or 0
+ *       0  u8         the kind of the item; 16: the record ends the item; for a put also 32: the
+ *                     item is long; 64: the bound is not the expiry; 128: a length exceeds 255
+ *       1  u56        its fence, or 0
  *     put only:
- *      16  i64        expiry
- *      24  i64        bound
- *      32  u32        flags: 1 = long
- *      36  u32        the number of bytes of the value
- *      40  key, value
+ *       8  u48        expiry; all ones: never
+ *      14  u8         the number of bytes of the key, and
+ *      15  u8         of the value; both 0 with flag 128
+ *          i64        bound, only with flag 64
+ *          u32, u32   the number of bytes of the key and of the value, only with flag 128
+ *          key, value
  *     end only:
- *      16  key
+ *       8  u16        the number of bytes of the key
+ *      10  key
  *
  * Each frame contains the checksum of the frame before (the checksums are chained), so replay
  * accepts a frame only if all frames before it are intact. A frame of another file has another
@@ -80,14 +80,16 @@ enum sl_item_kind {
 struct sl_item {
     enum sl_item_kind kind;
     struct sl_bytes key; /* At most SL_ITEM_KEY_BYTES_MAX. */
-    sl_fence fence;
-    sl_ms expiry_ms; /* SL_NEVER: it does not expire. */
-    sl_ms bound_ms;  /* At least expiry_ms; see J3 in journal.h. */
-    bool is_long;    /* A record of it had to be durable before it was acknowledged. */
+    sl_fence fence;      /* At most SL_FENCE_MAX. */
+    sl_ms expiry_ms;     /* SL_NEVER: it does not expire. */
+    sl_ms bound_ms;      /* At least expiry_ms; see J3 in journal.h. At most
+                          * SL_ITEM_EXPIRY_MAX, or SL_NEVER. */
+    bool is_long; /* A record of it had to be durable before it was acknowledged. */
     struct sl_bytes value; /* At most SL_ITEM_VALUE_BYTES_MAX. */
 };
 #define SL_ITEM_KEY_BYTES_MAX 65535u
 #define SL_ITEM_VALUE_BYTES_MAX (8u << 20)
+#define SL_ITEM_EXPIRY_MAX ((sl_ms)((1ull << 48) - 2)) /* 8,900 years after the boot. */
 
 /* --- Writing ------------------------------------------------------------------- */
 
@@ -98,12 +100,12 @@ struct sl_buffer {
 };
 
 /* sl_record_put() and sl_record_end() append a record. They return SLUICE_OK or SLUICE_ENOMEM;
- * then nothing was appended. sl_record_bytes() returns the size of the record that puts an item
- * with a key and a value of these lengths. */
+ * then nothing was appended. sl_record_bytes() returns the size of the record that puts an
+ * item. */
 int sl_record_put(struct sl_buffer *b, const struct sl_item *item);
 int sl_record_end(struct sl_buffer *b, enum sl_item_kind kind, struct sl_bytes key,
                   sl_fence fence);
-size_t sl_record_bytes(size_t key_bytes, size_t value_bytes);
+size_t sl_record_bytes(const struct sl_item *item);
 void sl_buffer_free(struct sl_buffer *b);
 
 /* The state of the chain of checksums of one file. */

@@ -6,7 +6,21 @@
 
 #include "locks/client.h"
 
-enum { SHARED = 1, BROKEN = 2, OVERLAPPING = 4, STOLEN = 8, ALL_FLAGS = 15 };
+enum { SHARED = 1, BROKEN = 2, OVERLAPPING = 4, STOLEN = 8, NUMBERS = 16, NOTE = 32 };
+#define ALL_FLAGS 63u
+
+#define HEAD_BYTES 5u
+#define NUMBERS_BYTES 20u
+#define NOTE_BYTES 2u
+_Static_assert(HEAD_BYTES + NUMBERS_BYTES + NOTE_BYTES == SL_GRANT_RECORD_BYTES,
+               "as drawn in the header");
+
+static char *put_u16(char *at, size_t n)
+{
+    at[0] = (char)(n & 0xff);
+    at[1] = (char)(n >> 8);
+    return at + 2;
+}
 
 static char *put_text(char *at, struct sl_bytes text)
 {
@@ -24,29 +38,37 @@ static uint32_t get_u32(const char *at)
     return get_u16(at) | get_u16(at + 2) << 16;
 }
 
-size_t sl_grant_bytes(const struct sl_grant_view *v)
+size_t sl_grant_bytes_max(const struct sl_grant_view *v)
 {
     return SL_GRANT_RECORD_BYTES + v->name.n + v->address.n + v->value.n + v->note.n;
 }
 
+/* Whether the grant has other numbers than those of an ordinary one. */
+static bool has_numbers(const struct sl_grant_view *v)
+{
+    return v->user != 0 || v->units != 1 || v->per != 1 || v->buckets != 1 ||
+           v->priority != 0;
+}
+
 char *sl_grant_write(char *out, const struct sl_grant_view *v)
 {
-    char *at = out;
+    bool numbers = has_numbers(v);
     assert(v->name.n <= UINT8_MAX && v->address.n <= UINT8_MAX);
     assert(v->value.n <= UINT16_MAX && v->note.n <= UINT16_MAX);
-    uint32_t flags = (v->shared ? SHARED : 0u) | (v->broken ? BROKEN : 0u) |
-                     (v->overlapping ? OVERLAPPING : 0u) | (v->stolen ? STOLEN : 0u);
-    const uint32_t head[] = {
-        htole32(flags | (uint32_t)v->name.n << 8 | (uint32_t)v->address.n << 16),
-        htole32(v->user),
-        htole32(v->units),
-        htole32(v->per),
-        htole32(v->buckets),
-        htole32((uint32_t)v->priority),
-        htole32((uint32_t)v->value.n | (uint32_t)v->note.n << 16)};
-    _Static_assert(sizeof head == SL_GRANT_RECORD_BYTES, "as drawn in the header");
-    memcpy(at, head, sizeof head);
-    at += sizeof head;
+    out[0] = (char)((v->shared ? SHARED : 0) | (v->broken ? BROKEN : 0) |
+                    (v->overlapping ? OVERLAPPING : 0) | (v->stolen ? STOLEN : 0) |
+                    (numbers ? NUMBERS : 0) | (v->note.n > 0 ? NOTE : 0));
+    out[1] = (char)v->name.n;
+    out[2] = (char)v->address.n;
+    char *at = put_u16(out + 3, v->value.n);
+    if (numbers) {
+        const uint32_t all[] = {htole32(v->user), htole32(v->units), htole32(v->per),
+                                htole32(v->buckets), htole32((uint32_t)v->priority)};
+        _Static_assert(sizeof all == NUMBERS_BYTES, "as drawn in the header");
+        memcpy(at, all, sizeof all);
+        at += sizeof all;
+    }
+    if (v->note.n > 0) at = put_u16(at, v->note.n);
     at = put_text(at, v->name);
     at = put_text(at, v->address);
     at = put_text(at, v->value);
@@ -63,25 +85,32 @@ static struct sl_bytes take(const char **at, size_t n)
 bool sl_grant_read(struct sl_bytes value, struct sl_grant_view *out)
 {
     const char *at = value.at;
-    if (value.n < SL_GRANT_RECORD_BYTES) return false;
+    if (value.n < HEAD_BYTES) return false;
     uint8_t flags = (uint8_t)at[0];
-    size_t name = (uint8_t)at[1], address = (uint8_t)at[2];
-    size_t text = get_u16(at + 24), note = get_u16(at + 26);
-    if ((flags & ~(uint32_t)ALL_FLAGS) != 0 || at[3] != 0) return false;
+    size_t name = (uint8_t)at[1], address = (uint8_t)at[2], text = get_u16(at + 3);
+    size_t head = HEAD_BYTES + (flags & NUMBERS ? NUMBERS_BYTES : 0) +
+                  (flags & NOTE ? NOTE_BYTES : 0);
+    if ((flags & ~ALL_FLAGS) != 0 || value.n < head) return false;
+    size_t note = flags & NOTE ? get_u16(at + head - NOTE_BYTES) : 0;
     if (name > SL_CLIENT_NAME_MAX || address > SL_CLIENT_ADDRESS_MAX) return false;
-    if (value.n != SL_GRANT_RECORD_BYTES + name + address + text + note) return false;
+    if (value.n != head + name + address + text + note) return false;
     *out = (struct sl_grant_view){.leased = true,
                                   .shared = (flags & SHARED) != 0,
                                   .broken = (flags & BROKEN) != 0,
                                   .overlapping = (flags & OVERLAPPING) != 0,
                                   .stolen = (flags & STOLEN) != 0,
                                   .asked = (flags & STOLEN) != 0,
-                                  .user = get_u32(at + 4),
-                                  .units = get_u32(at + 8),
-                                  .per = get_u32(at + 12),
-                                  .buckets = get_u32(at + 16),
-                                  .priority = (int32_t)get_u32(at + 20)};
-    at += SL_GRANT_RECORD_BYTES;
+                                  .units = 1,
+                                  .per = 1,
+                                  .buckets = 1};
+    if (flags & NUMBERS) {
+        out->user = get_u32(at + 5);
+        out->units = get_u32(at + 9);
+        out->per = get_u32(at + 13);
+        out->buckets = get_u32(at + 17);
+        out->priority = (int32_t)get_u32(at + 21);
+    }
+    at += head;
     out->name = take(&at, name);
     out->address = take(&at, address);
     out->value = take(&at, text);

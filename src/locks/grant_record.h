@@ -1,18 +1,19 @@
 /* grant_record.h - a grant as the value of an item of the journal (journal/record.h). Key, fence
  * and expiry are fields of the item itself. All numbers are little-endian:
  *
- *      0  u8     flags: 1 shared, 2 broken, 4 overlapping, 8 stolen
+ *      0  u8     flags: 1 shared, 2 broken, 4 overlapping, 8 stolen, 16 numbers, 32 note
  *      1  u8     the number of bytes of the client's name
  *      2  u8     the number of bytes of its address
- *      3  u8     zero
- *      4  u32    user
- *      8  u32    units
- *     12  u32    per
- *     16  u32    buckets
- *     20  i32    priority
- *     24  u16    the number of bytes of the value
- *     26  u16    the number of bytes of the note
- *     28  name, address, value, note
+ *      3  u16    the number of bytes of the value
+ *     only with flag 16; otherwise user and priority are 0, and the others 1:
+ *         u32    user
+ *         u32    units
+ *         u32    per
+ *         u32    buckets
+ *         i32    priority
+ *     only with flag 32:
+ *         u16    the number of bytes of the note
+ *     name, address, value, note
  *
  * The format of the journal is also the version of this layout. */
 #ifndef SL_LOCKS_GRANT_RECORD_H
@@ -20,10 +21,10 @@
 
 #include "locks/table.h"
 
-#define SL_GRANT_RECORD_BYTES 28u /* Without the texts. */
+#define SL_GRANT_RECORD_BYTES 27u /* At most, without the texts. */
 
-/* Returns how many bytes sl_grant_write() writes. */
-size_t sl_grant_bytes(const struct sl_grant_view *v);
+/* Returns how many bytes sl_grant_write() writes at most. */
+size_t sl_grant_bytes_max(const struct sl_grant_view *v);
 
 /* Write a grant with a lease. Returns the end of the bytes. */
 char *sl_grant_write(char *out, const struct sl_grant_view *v);

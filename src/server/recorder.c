@@ -53,15 +53,16 @@ void sl_recorder_describe_file(const struct sl_recorder *r, sl_ms volatile_ms,
 void sl_recorder_count(struct sl_recorder *r, const struct sl_item *item)
 {
     r->items++;
-    r->live_bytes += sl_record_bytes(item->key.n, item->value.n);
+    r->live_bytes += sl_record_bytes(item);
 }
 
 uint64_t sl_recorder_put(struct server *s, struct sl_item *item,
                          struct sl_item_before before)
 {
     struct sl_recorder *r = s->recorder;
+    uint64_t position = sl_journal_put(r->journal, s->now, item, before);
     if (before.expiry_ms == 0) sl_recorder_count(r, item);
-    return sl_journal_put(r->journal, s->now, item, before);
+    return position;
 }
 
 uint64_t sl_recorder_end(struct server *s, enum sl_item_kind kind, struct sl_bytes key,
@@ -218,7 +219,7 @@ void sl_recorder_copy(struct server *s, struct sl_item *item)
     if (item->bound_ms < item->expiry_ms) sl_journal_bound(r->journal, item);
     add_to_copy(r, item);
     r->copied_items++;
-    r->copied_bytes += sl_record_bytes(item->key.n, item->value.n);
+    r->copied_bytes += sl_record_bytes(item);
 }
 
 static int write_copy(struct server *s)

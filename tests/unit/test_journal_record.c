@@ -33,7 +33,7 @@ UNIT_TEST(a_record_is_read_as_it_was_written)
                           .is_long = true,
                           .value = bytes_of("a value")};
     assert_int_equal(sl_record_put(&b, &put), SLUICE_OK);
-    assert_int_equal(b.n, sl_record_bytes(2, 7));
+    assert_int_equal(b.n, sl_record_bytes(&put));
     assert_int_equal(sl_record_end(&b, SL_ITEM_DRAIN, bytes_of("jobs:*"), 0),
                      SLUICE_OK);
     struct sl_bytes records = {b.at, b.n};
@@ -53,6 +53,30 @@ UNIT_TEST(a_record_is_read_as_it_was_written)
     sl_buffer_free(&b);
 }
 
+UNIT_TEST(times_and_fences_are_read_as_they_were_written)
+{
+    const struct sl_item items[] = {
+        {.kind = SL_ITEM_GRANT, .fence = SL_FENCE_MAX, .expiry_ms = 1, .bound_ms = 1},
+        {.kind = SL_ITEM_PEER, .expiry_ms = SL_NEVER, .bound_ms = SL_NEVER},
+        {.kind = SL_ITEM_GRANT,
+         .expiry_ms = SL_ITEM_EXPIRY_MAX,
+         .bound_ms = SL_ITEM_EXPIRY_MAX,
+         .is_long = true},
+        {.kind = SL_ITEM_GRANT, .expiry_ms = 0, .bound_ms = SL_ITEM_EXPIRY_MAX}};
+    for (size_t i = 0; i < sizeof items / sizeof *items; i++) {
+        struct sl_buffer b = {0};
+        size_t at = 0;
+        assert_int_equal(sl_record_put(&b, &items[i]), SLUICE_OK);
+        struct sl_item got = item_in((struct sl_bytes){b.at, b.n}, &at, 1);
+        assert_int_equal(got.kind, items[i].kind);
+        assert_int_equal(got.fence, items[i].fence);
+        assert_int_equal(got.expiry_ms, items[i].expiry_ms);
+        assert_int_equal(got.bound_ms, items[i].bound_ms);
+        assert_int_equal(got.is_long, items[i].is_long);
+        sl_buffer_free(&b);
+    }
+}
+
 UNIT_TEST(every_length_of_key_and_value_is_read_as_it_was_written)
 {
     static char bytes[70000];
@@ -69,7 +93,7 @@ UNIT_TEST(every_length_of_key_and_value_is_read_as_it_was_written)
             assert_int_equal(b.n % 8, 0);
             size_t at = 0;
             struct sl_item got = item_in((struct sl_bytes){b.at, b.n}, &at, 1);
-            assert_int_equal(at, sl_record_bytes(lengths[k], lengths[v]));
+            assert_int_equal(at, sl_record_bytes(&item));
             assert_int_equal(got.key.n, lengths[k]);
             assert_int_equal(got.value.n, lengths[v]);
             assert_int_equal(item_in((struct sl_bytes){b.at, b.n}, &at, 2).key.n,
@@ -282,16 +306,19 @@ UNIT_TEST(the_format_does_not_change)
     struct disk d = {0};
     disk_begin(&d, 5);
     struct sl_buffer b = {0};
-    struct sl_item item = grant_of("db", 0x0102030405060708, 1000);
+    struct sl_item item = grant_of("db", 0x10203040506, 1000);
     item.value = bytes_of("v");
     sl_record_put(&b, &item);
     sl_record_end(&b, SL_ITEM_GRANT, bytes_of("db"), 9);
+    item.is_long = true;
+    item.bound_ms = 30000;
+    sl_record_put(&b, &item);
     disk_frame(&d, (struct sl_bytes){b.at, b.n}, 6, 5, 77);
     static const unsigned char records[] = {
-        48, 0, 0, 0, 1,   5,   2,    0, 8, 7, 6,   5,   4,  3, 2, 1, 0xe8, 3,
-        0,  0, 0, 0, 0,   0,   0xe8, 3, 0, 0, 0,   0,   0,  0, 0, 0, 0,    0,
-        1,  0, 0, 0, 'd', 'b', 'v',  0, 0, 0, 0,   0,   24, 0, 0, 0, 2,    5,
-        2,  0, 9, 0, 0,   0,   0,    0, 0, 0, 'd', 'b', 0,  0, 0, 0, 0,    0};
+        5,   6, 5,    4,    3,   2, 1,  0, 0xe8, 3, 0,   0,   0,    0, 2, 1, 'd', 'b',
+        'v', 0, 0,    0,    0,   0, 21, 9, 0,    0, 0,   0,   0,    0, 2, 0, 'd', 'b',
+        0,   0, 0,    0,    101, 6, 5,  4, 3,    2, 1,   0,   0xe8, 3, 0, 0, 0,   0,
+        2,   1, 0x30, 0x75, 0,   0, 0,  0, 0,    0, 'd', 'b', 'v',  0, 0, 0, 0,   0};
     assert_int_equal(b.n, sizeof records);
     assert_memory_equal(b.at, records, sizeof records);
     assert_memory_equal(d.at,
@@ -301,7 +328,7 @@ UNIT_TEST(the_format_does_not_change)
     assert_int_equal(d.n, SL_HEADER_BYTES + SL_FRAME_HEADER_BYTES + sizeof records);
     uint64_t checksum;
     sl_value_read((struct sl_bytes){d.at + SL_HEADER_BYTES + 40, 8}, &checksum);
-    assert_int_equal(checksum, 0xec5ff47c27f321b4);
+    assert_int_equal(checksum, 0x96d750be164ce82c);
     sl_buffer_free(&b);
     disk_end(&d);
 }

@@ -34,14 +34,14 @@ static bool grant_item(struct server *s, const struct sl_grant_change *c,
                        struct sl_item *out)
 {
     struct sl_state_journal *j = s->state->journal;
-    size_t n = sl_grant_bytes(&c->grant);
+    size_t n = sl_grant_bytes_max(&c->grant);
     if (n > j->text_bytes) {
         char *text = realloc(j->text, n);
         if (text == NULL) return false;
         j->text = text;
         j->text_bytes = n;
     }
-    sl_grant_write(j->text, &c->grant);
+    n = (size_t)(sl_grant_write(j->text, &c->grant) - j->text);
     *out = (struct sl_item){.kind = SL_ITEM_GRANT,
                             .key = c->key,
                             .fence = c->grant.fence,
