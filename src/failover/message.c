@@ -153,3 +153,22 @@ bool sl_failover_read(const struct sl_args *a, struct sl_failover_message *m)
     }
     return true;
 }
+
+void sl_noted_client_keep(struct sl_noted_client *n,
+                          const struct sl_failover_message *m)
+{
+    struct sl_bytes name = m->name, address = m->address;
+    *n = (struct sl_noted_client){0};
+    if (name.n + address.n > sizeof n->text) return;
+    memcpy(n->text, name.at, name.n);
+    memcpy(n->text + name.n, address.at, address.n);
+    n->name_bytes = name.n;
+    n->address_bytes = address.n;
+}
+
+void sl_noted_client_take(struct sl_noted_client *n, struct sl_grant_view *v)
+{
+    v->name = (struct sl_bytes){n->text, n->name_bytes};
+    v->address = (struct sl_bytes){n->text + n->name_bytes, n->address_bytes};
+    n->name_bytes = n->address_bytes = 0;
+}

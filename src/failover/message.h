@@ -25,6 +25,7 @@
 #define SL_FAILOVER_MESSAGE_H
 
 #include "failover/election.h"
+#include "locks/client.h"
 #include "locks/table.h"
 #include "resp/reader.h"
 #include "resp/writer.h"
@@ -102,5 +103,16 @@ bool sl_failover_is_message(const struct sl_args *a);
 /* Read a message. Its bytes are borrowed from the arguments. Returns false if they are not a valid
  * message. */
 bool sl_failover_read(const struct sl_args *a, struct sl_failover_message *m);
+
+/* The content of the last CLIENT with session 0. */
+struct sl_noted_client {
+    size_t name_bytes, address_bytes;
+    char text[SL_CLIENT_NAME_MAX + SL_CLIENT_ADDRESS_MAX];
+};
+
+/* Store a received CLIENT with session 0; and use it for the next grant. */
+void sl_noted_client_keep(struct sl_noted_client *n,
+                          const struct sl_failover_message *m);
+void sl_noted_client_take(struct sl_noted_client *n, struct sl_grant_view *v);
 
 #endif /* SL_FAILOVER_MESSAGE_H */

@@ -22,25 +22,6 @@ bool sl_forward_send(struct server *s, sl_node_id to,
     return w != NULL;
 }
 
-void sl_noted_client_keep(struct sl_noted_client *n,
-                          const struct sl_failover_message *m)
-{
-    struct sl_bytes name = m->name, address = m->address;
-    *n = (struct sl_noted_client){0};
-    if (name.n + address.n > sizeof n->text) return;
-    memcpy(n->text, name.at, name.n);
-    memcpy(n->text + name.n, address.at, address.n);
-    n->name_bytes = name.n;
-    n->address_bytes = address.n;
-}
-
-void sl_noted_client_take(struct sl_noted_client *n, struct sl_grant_view *v)
-{
-    v->name = (struct sl_bytes){n->text, n->name_bytes};
-    v->address = (struct sl_bytes){n->text + n->name_bytes, n->address_bytes};
-    n->name_bytes = n->address_bytes = 0;
-}
-
 /* --- Sessions ----------------------------------------------------------------------------- */
 
 struct sl_forward_session *sl_forward_session_make(struct conn *c)

@@ -3,8 +3,7 @@
 #ifndef SL_SERVER_FORWARD_FORWARD_INTERNAL_H
 #define SL_SERVER_FORWARD_FORWARD_INTERNAL_H
 
-#include "failover/message.h"
-#include "locks/client.h"
+#include "failover/witness.h"
 #include "server/forward/forward.h"
 #include "server/net/links.h"
 #include "storage/storage.h"
@@ -24,38 +23,6 @@ struct sl_forward_session {
     uint64_t tx;         /* Its transaction at the keeper; 0: none. */
     struct sl_bytes request; /* The REQUEST id of its TX.BEGIN; owned; n 0: none. */
     bool half_replied;       /* The client has received part of a reply. */
-};
-
-/* The content of the last CLIENT with session 0. */
-struct sl_noted_client {
-    size_t name_bytes, address_bytes;
-    char text[SL_CLIENT_NAME_MAX + SL_CLIENT_ADDRESS_MAX];
-};
-
-/* On the keeper: the state of another node. */
-struct sl_proxy_node {
-    bool open;    /* The node has a route to this keeper. */
-    bool ready;   /* The node has reported its ledger. */
-    bool listens; /* The node has subscribers. */
-    /* A lower bound of the node's clock at the time clock_at_ms of our clock; 0: unknown. */
-    sl_ms clock_ms;
-    sl_ms clock_at_ms; /* When our clock was read for clock_ms. */
-    size_t count;      /* The number of proxies for its clients. */
-    struct sl_noted_client noted;
-};
-
-#define SL_NOTES_MAX 256u
-
-/* Reports to the ledgers of other nodes (witness.c). */
-struct sl_witness {
-    sl_ms due_ms; /* When to send the reports; SL_NEVER: there are none. */
-    size_t note_count, gone_count;
-    struct sl_note {
-        sl_fence fence;
-        char *key;
-        size_t n;
-    } notes[SL_NOTES_MAX];
-    sl_fence gone[SL_GONE_MAX];
 };
 
 struct sl_forward {
@@ -91,7 +58,7 @@ struct sl_forward {
 
     struct sl_index proxies; /* Proxies, by node and session. */
     struct sl_list stalled;  /* Proxies whose output waits for space on the link. */
-    struct sl_proxy_node nodes[SL_NODE_ID_MAX + 1];
+    struct sl_guest_node nodes[SL_ELECTION_NODES_MAX];
 
     struct sl_witness witness;
 
@@ -205,20 +172,12 @@ bool sl_proxy_all_ready(const struct server *s);
 bool sl_forward_reclaim(struct server *s, struct session *n,
                         const struct sl_grant_view *v, struct sl_bytes key);
 
-/* --- witness.c ----------------------------------------------------------------------------- */
-
-void sl_witness_init(struct sl_witness *witness);
-
-/* As keeper, record that a client of this node took or extended a grant with a lease. */
-void sl_witness_note(struct server *s, struct sl_bytes key, sl_fence fence);
-
-/* Callbacks of the local arbiter (arbiter/local.h), in proxy.c and witness.c. */
+/* Callbacks of the local arbiter (arbiter/local.h). */
 void sl_forward_held(struct conn *c, struct sl_bytes key, sl_fence fence, bool fresh);
 void sl_forward_gone(struct server *s, sl_fence fence, bool at_once);
 
-/* Send the reports that are due; or drop them, because this node is no longer the keeper. */
-void sl_witness_send(struct server *s);
-void sl_witness_forget(struct server *s);
+/* As keeper, send the reports to other nodes that are due. */
+void sl_forward_send_reports(struct server *s);
 
 /* --- Messages -------------------------------------------------------------------------- */
 
@@ -226,12 +185,8 @@ void sl_witness_forget(struct server *s);
 bool sl_forward_send(struct server *s, sl_node_id to,
                      const struct sl_failover_message *m);
 
-/* Send CLIENT; store a received CLIENT with session 0; and use the stored one for the next
- * grant. */
+/* Send CLIENT. */
 void sl_forward_send_client(struct server *s, sl_node_id to, uint64_t session,
                             struct sl_bytes name, struct sl_bytes address);
-void sl_noted_client_keep(struct sl_noted_client *n,
-                          const struct sl_failover_message *m);
-void sl_noted_client_take(struct sl_noted_client *n, struct sl_grant_view *v);
 
 #endif /* SL_SERVER_FORWARD_FORWARD_INTERNAL_H */

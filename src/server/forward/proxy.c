@@ -126,7 +126,7 @@ static void note_listening(struct server *s)
 void sl_proxy_close_all(struct server *s, sl_node_id node)
 {
     struct sl_list *next;
-    s->forward->nodes[node] = (struct sl_proxy_node){
+    s->forward->nodes[node] = (struct sl_guest_node){
         .count = s->forward->nodes[node].count};
     for (struct sl_list *n = s->conns.next; n != &s->conns; n = next) {
         struct conn *c = sl_container_of(n, struct conn, all);
@@ -136,7 +136,7 @@ void sl_proxy_close_all(struct server *s, sl_node_id node)
         sl_conn_close(c, SL_WAS_CUT);
     }
     for (size_t i = 0; node == 0 && i <= SL_NODE_ID_MAX; i++)
-        s->forward->nodes[i] = (struct sl_proxy_node){0};
+        s->forward->nodes[i] = (struct sl_guest_node){0};
     note_listening(s);
 }
 
@@ -203,14 +203,36 @@ void sl_forward_held(struct conn *c, struct sl_bytes key, sl_fence fence, bool f
     if (s->forward == NULL || !sl_table_inspect_grant(s->table, s->now, key, fence, &v))
         return;
     if (c->proxy != NULL) send_held(c, key, &v, fresh);
-    else if (v.leased) sl_witness_note(s, key, fence);
+    else if (v.leased && s->forward->leads) {
+        sl_witness_note(&s->forward->witness, s->now.ms, key, fence);
+        sl_forward_send_reports(s);
+    }
+}
+
+void sl_forward_gone(struct server *s, sl_fence fence, bool at_once)
+{
+    if (s->forward == NULL || !s->forward->leads) return;
+    sl_witness_gone(&s->forward->witness, s->now.ms, fence, at_once);
+    sl_forward_send_reports(s);
+}
+
+void sl_forward_send_reports(struct server *s)
+{
+    struct sl_witness *w = &s->forward->witness;
+    struct sl_failover_message m;
+    uint32_t to, linked = 0;
+    if (w->due_ms > s->now.ms) return;
+    for (sl_node_id i = 1; i <= SL_NODE_ID_MAX; i++)
+        if (sl_links_are_up(s, i)) linked |= 1u << i;
+    while (sl_witness_next(w, s->now, s->table, s->forward->nodes, linked, &to, &m))
+        sl_forward_send(s, to, &m);
 }
 
 /* Handle CLOCK. Read our clock after the message has arrived: at that time, the node's clock shows
  * at least the time in the message. */
 static void receive_clock(struct server *s, sl_node_id from, sl_ms ms)
 {
-    struct sl_proxy_node *node = &s->forward->nodes[from];
+    struct sl_guest_node *node = &s->forward->nodes[from];
     sl_server_read_clock(s);
     node->clock_ms = ms;
     node->clock_at_ms = s->now.ms;

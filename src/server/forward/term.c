@@ -172,7 +172,7 @@ static void end_term(struct server *s, uint64_t term)
     f->keeper = 0;
     f->exporting = true;
     f->export_cursor = 0;
-    sl_witness_forget(s);
+    sl_witness_forget(&f->witness);
     sl_proxy_close_all(s, 0);
     sl_forward_step_down(s);
     sl_table_set_authority(s->table, 0);
@@ -277,7 +277,7 @@ bool sl_forward_pump(struct arbiter *a)
         sl_election_tick(f->election, s->now.ms);
     if (f->again_ms <= s->now.ms) sl_forward_begin_route(s);
     sl_forward_close_unleased(s);
-    sl_witness_send(s);
+    sl_forward_send_reports(s);
     while (sl_election_next(f->election, &o)) carry_out(s, &o);
     return continue_work(s);
 }

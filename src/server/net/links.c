@@ -489,7 +489,8 @@ struct sl_resp_writer *sl_links_frame(struct server *s, sl_node_id to)
 
 bool sl_links_are_up(const struct server *s, sl_node_id to)
 {
-    return sl_links_up(s->links, to) != NULL;
+    const struct link *k = s->links->stopped ? NULL : sl_links_up(s->links, to);
+    return k != NULL && k->close_why == NULL;
 }
 
 size_t sl_links_unsent(const struct server *s, sl_node_id to)

@@ -1,0 +1,52 @@
+/* witness.h - on the keeper: reports to the ledgers of other nodes, in addition to the grants of
+ * their own clients.
+ *
+ * The keeper reports a lease of a client of its own node to one other node, the witness, so that
+ * the lease survives if the keeper fails (NOTE). It reports every grant that has ended to all
+ * nodes, because the grant may be in any ledger (GONE). It collects reports for a few
+ * milliseconds: most locks are released within that time, and their grants need no report. */
+#ifndef SL_FAILOVER_WITNESS_H
+#define SL_FAILOVER_WITNESS_H
+
+#include "failover/guests.h"
+
+#define SL_NOTES_MAX 256u
+
+struct sl_witness {
+    sl_ms due_ms; /* When to send the reports; SL_NEVER: there are none. */
+    size_t note_count, gone_count;
+    size_t notes_sent;  /* Of the reports that are being sent: the notes up to here, */
+    bool named;         /* whether the client of the next note was sent, */
+    uint32_t gone_sent; /* and the nodes up to here have GONE. */
+    struct sl_note {
+        sl_fence fence;
+        char *key; /* Owned. */
+        size_t n;
+    } notes[SL_NOTES_MAX];
+    sl_fence gone[SL_GONE_MAX];
+};
+
+void sl_witness_init(struct sl_witness *w);
+
+/* Record that a client of this node took or extended a grant with a lease. Copies the key. If there
+ * is no memory for it, the grant has no witness. */
+void sl_witness_note(struct sl_witness *w, sl_ms now_ms, struct sl_bytes key,
+                     sl_fence fence);
+
+/* Record that a grant has ended. `at_once`: the holder may not know that, so the report is due
+ * now. */
+void sl_witness_gone(struct sl_witness *w, sl_ms now_ms, sl_fence fence, bool at_once);
+
+/* Get the next message to send, if reports are due, and set *to to its receiver. Call this after
+ * every call of the functions above, and at due_ms, until it returns false. `nodes` is indexed by
+ * node id; bit n of `linked` says whether there is a link to node n. The bytes of the message are
+ * borrowed until the next call. */
+bool sl_witness_next(struct sl_witness *w, struct sl_now now,
+                     const struct sl_table *table,
+                     const struct sl_guest_node nodes[SL_ELECTION_NODES_MAX],
+                     uint32_t linked, uint32_t *to, struct sl_failover_message *out);
+
+/* Drop all reports, because this node is no longer the keeper. */
+void sl_witness_forget(struct sl_witness *w);
+
+#endif /* SL_FAILOVER_WITNESS_H */
