@@ -37,7 +37,7 @@ static size_t bytes_of(const struct sl_record *r)
            r->address.n;
 }
 
-void sl_ledger_drop(struct sl_ledger *l, struct sl_record *r)
+void sl_ledger_take(struct sl_ledger *l, struct sl_record *r)
 {
     assert((r->leased || l->unleased > 0) && l->bytes >= bytes_of(r));
     sl_index_remove(&l->by_fence, r, hash_record(r, &l->by_fence));
@@ -45,6 +45,11 @@ void sl_ledger_drop(struct sl_ledger *l, struct sl_record *r)
     sl_list_remove(&r->of_conn);
     if (!r->leased) l->unleased--;
     l->bytes -= bytes_of(r);
+}
+
+void sl_ledger_drop(struct sl_ledger *l, struct sl_record *r)
+{
+    sl_ledger_take(l, r);
     free(r);
 }
 

@@ -51,8 +51,9 @@ struct sl_record *sl_ledger_newest(const struct sl_list *of_conn, struct sl_byte
 
 bool sl_ledger_holds_unleased(const struct sl_list *of_conn);
 
-/* Remove a record and free it. */
+/* Remove a record and free it; or remove it, and let the caller free it with free(). */
 void sl_ledger_drop(struct sl_ledger *l, struct sl_record *r);
+void sl_ledger_take(struct sl_ledger *l, struct sl_record *r);
 
 /* When a connection has closed: drop its records without a lease, and detach the others. */
 void sl_ledger_leave(struct sl_ledger *l, struct sl_list *of_conn);

@@ -81,11 +81,12 @@ static bool read_yes(struct sl_bytes b, bool *out)
     return true;
 }
 
-static bool read_gone(const struct sl_bytes *at, size_t n,
+static bool read_gone(const struct sl_bytes *at, size_t n, sl_fence *gone,
                       struct sl_failover_message *m)
 {
     for (size_t i = 0; i < n; i++)
-        if (!read_number(at[i], &m->gone[i])) return false;
+        if (!read_number(at[i], &gone[i])) return false;
+    m->gone = gone;
     m->gone_count = n;
     return true;
 }
@@ -134,7 +135,8 @@ static enum sl_failover_message_type type_of(struct sl_bytes name)
     return SL_FAILOVER_NONE;
 }
 
-bool sl_failover_read(const struct sl_args *a, struct sl_failover_message *m)
+bool sl_failover_read(const struct sl_args *a, sl_fence gone[SL_GONE_MAX],
+                      struct sl_failover_message *m)
 {
     *m = (struct sl_failover_message){.type = type_of(a->at[0])};
     if (m->type == SL_FAILOVER_NONE) return false;
@@ -147,7 +149,7 @@ bool sl_failover_read(const struct sl_args *a, struct sl_failover_message *m)
         if (*fields == 'r') {
             good = sl_record_read(a->at + at, &m->grant, &m->key);
             at += SL_RECORD_FIELDS;
-        } else if (*fields == 'g') good = read_gone(a->at + at, gone_count, m);
+        } else if (*fields == 'g') good = read_gone(a->at + at, gone_count, gone, m);
         else good = read_field(a->at[at++], *fields, m);
         if (!good) return false;
     }

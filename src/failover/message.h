@@ -90,8 +90,8 @@ struct sl_failover_message {
     struct sl_bytes channel;  /* c  The channel of an event. */
     struct sl_bytes bytes; /* b  A command, a reply, a name of a command, an event. */
     struct sl_grant_view grant; /* r  A grant, with `key` (record.h). */
+    const sl_fence *gone;       /* g  Fences of grants that have ended. */
     size_t gone_count;
-    sl_fence gone[SL_GONE_MAX]; /* g  Fences of grants that have ended. */
 };
 
 /* Write a message. */
@@ -100,9 +100,10 @@ void sl_failover_write(struct sl_resp_writer *w, const struct sl_failover_messag
 /* Whether a command is a message of this kind, by its name. */
 bool sl_failover_is_message(const struct sl_args *a);
 
-/* Read a message. Its bytes are borrowed from the arguments. Returns false if they are not a valid
- * message. */
-bool sl_failover_read(const struct sl_args *a, struct sl_failover_message *m);
+/* Read a message. Its bytes are borrowed from the arguments, and its fences from `gone`. Returns
+ * false if the arguments are not a valid message. */
+bool sl_failover_read(const struct sl_args *a, sl_fence gone[SL_GONE_MAX],
+                      struct sl_failover_message *m);
 
 /* The content of the last CLIENT with session 0. */
 struct sl_noted_client {

@@ -105,9 +105,8 @@ bool sl_witness_next(struct sl_witness *w, struct sl_now now,
     while (w->gone_count > 0 && ++w->gone_sent < SL_ELECTION_NODES_MAX) {
         if (!nodes[w->gone_sent].open) continue;
         *to = w->gone_sent;
-        *out = (struct sl_failover_message){.type = SL_FAILOVER_GONE,
-                                            .gone_count = w->gone_count};
-        memcpy(out->gone, w->gone, w->gone_count * sizeof *w->gone);
+        *out = (struct sl_failover_message){
+            .type = SL_FAILOVER_GONE, .gone = w->gone, .gone_count = w->gone_count};
         return true;
     }
     sl_witness_forget(w); /* All is sent. */

@@ -14,6 +14,7 @@
 #ifndef SL_SERVER_REQUEST_H
 #define SL_SERVER_REQUEST_H
 
+#include "failover/route.h"
 #include "locks/table.h"
 #include "majority/node.h"
 #include "server/command/dispatch.h"
@@ -131,14 +132,9 @@ struct request {
             };
             int64_t number;
         };
-        struct {                     /* Fields of `remote`: */
-            bool sent;               /* The request was sent to the keeper. */
-            bool had_record;         /* RELEASE: the grant was in the ledger. */
-            sl_fence released_fence; /* RELEASE: the fence of the grant; 0: unknown. */
-            sl_ms sent_ms;
-        };
-        struct session *resets; /* RESET: the session that must end first. */
-        struct {                /* AUTH that is delayed after wrong passwords: */
+        struct sl_route_request remote; /* Of `remote`. */
+        struct session *resets;         /* RESET: the session that must end first. */
+        struct { /* AUTH that is delayed after wrong passwords: */
             struct sl_guess *guess;
             uint32_t heap_place;
         };

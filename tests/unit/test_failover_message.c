@@ -13,6 +13,7 @@ static const struct sl_resp_limits limits = {.args_max = 128,
                                              .inline_bytes_max = 64};
 static struct sl_resp_reader *reader;
 static struct sl_args args; /* The last command. */
+static sl_fence gone[SL_GONE_MAX];
 
 /* Parse bytes as one command. */
 static void parse(const char *bytes, size_t n)
@@ -58,7 +59,7 @@ static struct sl_failover_message pass(const struct sl_failover_message *m)
     parse(w.buffer, w.n);
     sl_resp_writer_free(&w);
     assert_true(sl_failover_is_message(&args));
-    assert_true(sl_failover_read(&args, &out));
+    assert_true(sl_failover_read(&args, gone, &out));
     assert_int_equal(out.type, m->type);
     return out;
 }
@@ -87,8 +88,8 @@ static const struct sl_failover_message full = {.term = 11,
                                                           .priority = -5,
                                                           .value = {"value", 5},
                                                           .note = {"note", 4}},
-                                                .gone_count = 3,
-                                                .gone = {21, 22, 23}};
+                                                .gone = (const sl_fence[]){21, 22, 23},
+                                                .gone_count = 3};
 
 static void assert_fields(const struct sl_failover_message *m, const char *fields)
 {
@@ -176,7 +177,7 @@ static bool reads(const char *line)
 {
     struct sl_failover_message m;
     parse(line, strlen(line));
-    return sl_failover_read(&args, &m);
+    return sl_failover_read(&args, gone, &m);
 }
 
 UNIT_TEST(an_invalid_message_is_rejected)

@@ -1,9 +1,8 @@
-/* forward.c - on a node: forwards requests to the keeper, and handles the frames that the keeper
- * sends back. */
+/* forward.c - the remote arbiter: passes requests, links and messages to the route
+ * (failover/route.h), and carries out its orders. */
 #include "server/forward/forward.h"
 
 #include <assert.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,137 +21,6 @@ bool sl_forward_send(struct server *s, sl_node_id to,
     return w != NULL;
 }
 
-/* --- Sessions ----------------------------------------------------------------------------- */
-
-struct sl_forward_session *sl_forward_session_make(struct conn *c)
-{
-    if (c->forwarded != NULL) return c->forwarded;
-    struct sl_forward_session *f = calloc(1, sizeof *f);
-    if (f == NULL) return NULL;
-    sl_list_init(&f->held);
-    c->forwarded = f;
-    return f;
-}
-
-void sl_forward_free_session(struct conn *c)
-{
-    if (c->forwarded == NULL) return;
-    free((char *)c->forwarded->request.at);
-    free(c->forwarded);
-    c->forwarded = NULL;
-}
-
-void sl_forward_renamed(struct conn *c)
-{
-    if (c->forwarded != NULL) c->forwarded->described_route = 0;
-}
-
-bool sl_forward_holds_unleased(const struct conn *c)
-{
-    return c->forwarded != NULL && sl_ledger_holds_unleased(&c->forwarded->held);
-}
-
-void sl_forward_tx_ended(struct conn *c)
-{
-    struct sl_forward_session *f = c->forwarded;
-    if (f == NULL) return;
-    free((char *)f->request.at);
-    f->request = (struct sl_bytes){NULL, 0};
-    f->tx = 0;
-}
-
-void sl_forward_tx_lost(struct conn *c)
-{
-    bool here = c->tx != NULL && c->tx->id != 0;
-    if (!here && (c->forwarded == NULL || c->forwarded->tx == 0)) return;
-    sl_forward_tx_ended(c);
-    sl_transactions_lost(c);
-}
-
-/* Record the transaction of a connection. Each reply of the keeper contains its id. If the id is
- * new, this TX.BEGIN has begun the transaction, so the node keeps its REQUEST id. A rejected
- * TX.BEGIN changes nothing. */
-static void note_transaction(const struct request *r, uint64_t tx)
-{
-    struct conn *c = r->c;
-    struct sl_forward_session *f = c->forwarded;
-    bool begins = (r->command->flags & SL_BEGINS) != 0;
-    if (tx == f->tx) return;
-    sl_forward_tx_ended(c);
-    if (tx == 0 || !begins) return;
-    f->tx = tx;
-    char *id = r->n == 3 ? malloc(r->at[2].n) : NULL;
-    /* Out of memory: if the reply to the commit is lost, the outcome will be
-     * unknown. */
-    if (id == NULL) return;
-    memcpy(id, r->at[2].at, r->at[2].n);
-    f->request = (struct sl_bytes){id, r->at[2].n};
-}
-
-/* --- Requests and their queue -------------------------------------------------------------- */
-
-struct request *sl_forward_request_of(const struct conn *c)
-{
-    const struct arbiter *remote = c->server->arbiters.remote;
-    for (const struct sl_list *i = c->requests.next; i != &c->requests; i = i->next) {
-        struct request *r = sl_container_of(i, struct request, of_conn);
-        if (r->arbiter == remote) return r;
-    }
-    return NULL;
-}
-
-void sl_forward_unlist(struct request *r)
-{
-    struct sl_forward *f = r->s->forward;
-    if (sl_list_empty(&r->place)) return;
-    assert((r->sent ? f->sent_count : f->queued_count) > 0);
-    sl_list_remove(&r->place);
-    if (r->sent) f->sent_count--;
-    else f->queued_count--;
-    r->sent = false;
-}
-
-/* Search from the end, because most requests are newer than all others in the queue. */
-void sl_forward_enqueue(struct request *r)
-{
-    struct sl_forward *f = r->s->forward;
-    struct sl_list *at = f->queued.prev;
-    assert(r->kept && !r->answered && r->arbiter == r->s->arbiters.remote);
-    assert(r->c->forwarded != NULL);
-    sl_forward_unlist(r);
-    while (at != &f->queued &&
-           sl_container_of(at, struct request, place)->arrived_ms > r->arrived_ms)
-        at = at->prev;
-    sl_list_append(at->next, &r->place);
-    f->queued_count++;
-}
-
-void sl_forward_answer_problem(struct request *r, const char *code, const char *text)
-{
-    sl_forward_unlist(r);
-    sl_resp_problem(sl_conn_out(r->c), code, text);
-    sl_request_end(r);
-}
-
-/* --- Messages to the keeper ----------------------------------------------------------------- */
-
-bool sl_forward_link_has_space(struct server *s)
-{
-    return sl_links_unsent(s, s->forward->keeper) < SL_FORWARD_HIGH;
-}
-
-/* Drop the record of a grant when its RELEASE is sent, so that the node does not report the grant
- * to the next keeper. */
-static void note_release(struct request *r)
-{
-    struct sl_ledger *l = &r->s->forward->ledger;
-    struct sl_record *x = r->released_fence == 0 ? NULL
-                                                 : sl_ledger_find(l, r->released_fence);
-    if (x == NULL) return;
-    r->had_record = true;
-    sl_ledger_drop(l, x);
-}
-
 void sl_forward_send_client(struct server *s, sl_node_id to, uint64_t session,
                             struct sl_bytes name, struct sl_bytes address)
 {
@@ -163,59 +31,85 @@ void sl_forward_send_client(struct server *s, sl_node_id to, uint64_t session,
     sl_forward_send(s, to, &m);
 }
 
-void sl_forward_describe(struct conn *c)
+static void send_to_keeper(struct server *s, const struct sl_failover_message *m)
 {
-    char where[SL_WHERE_BYTES];
-    struct sl_forward *f = c->server->forward;
-    if (c->forwarded->described_route == f->route) return;
-    c->forwarded->described_route = f->route;
-    sl_conn_where(c, where);
-    sl_forward_send_client(c->server, f->keeper, sl_conn_id(c),
-                           (struct sl_bytes){c->name, strlen(c->name)},
-                           (struct sl_bytes){where, strlen(where)});
+    sl_forward_send(s, s->forward->route.keeper, m);
 }
 
-static void send_one(struct server *s, struct request *r)
+/* --- Sessions and requests --------------------------------------------------------------- */
+
+struct sl_route_session *sl_forward_session_make(struct conn *c)
 {
-    struct sl_forward *f = s->forward;
-    assert(f->open && !f->leads && f->keeper != 0 && !r->sent);
-    sl_forward_unlist(r);
-    if (r->verb == SL_VERB_RELEASE) note_release(r);
-    sl_forward_describe(r->c);
-    for (size_t at = 0; at < r->bytes.n; at += SL_FORWARD_PIECE) {
-        size_t left = r->bytes.n - at;
-        size_t n = left < SL_FORWARD_PIECE ? left : SL_FORWARD_PIECE;
-        const struct sl_failover_message m = {.type = SL_FAILOVER_DO,
-                                              .session = sl_conn_id(r->c),
-                                              .ms = sl_request_age_ms(r),
-                                              .yes = r->c->out.resp3,
-                                              .last = at + n == r->bytes.n,
-                                              .bytes = {r->bytes.at + at, n}};
-        if (!sl_forward_send(s, f->keeper, &m)) break; /* The route is about to end. */
+    struct sl_forward_session *f = c->forwarded;
+    if (f == NULL) {
+        f = calloc(1, sizeof *f);
+        if (f == NULL) return NULL;
+        f->c = c;
+        c->forwarded = f;
     }
-    r->c->forwarded->route = f->route;
-    r->sent_ms = s->now.ms;
-    r->sent = true;
-    sl_list_append(&f->sent, &r->place);
-    f->sent_count++;
-    f->counts.forwarded++;
+    if (sl_route_session_begin(&c->server->forward->route, &f->route, sl_conn_id(c)) !=
+        SLUICE_OK)
+        return NULL;
+    return &f->route;
 }
 
-void sl_forward_send_queued(struct server *s)
+void sl_forward_free_session(struct conn *c)
 {
-    struct sl_forward *f = s->forward;
-    while (f->open && !sl_list_empty(&f->queued) && sl_forward_link_has_space(s))
-        send_one(s, sl_container_of(f->queued.next, struct request, place));
+    assert(c->forwarded == NULL || !c->forwarded->route.known);
+    free(c->forwarded);
+    c->forwarded = NULL;
 }
 
-void sl_forward_drop(struct server *s, struct sl_record *x)
+void sl_forward_renamed(struct conn *c)
 {
-    const struct sl_failover_message m = {.type = SL_FAILOVER_DROP,
-                                          .session = x->session,
-                                          .key = x->key,
-                                          .fence = x->fence};
-    sl_forward_send(s, s->forward->keeper, &m);
-    sl_ledger_drop(&s->forward->ledger, x);
+    if (c->forwarded != NULL) sl_route_renamed(&c->forwarded->route);
+}
+
+bool sl_forward_holds_unleased(const struct conn *c)
+{
+    return c->forwarded != NULL && sl_route_holds_unleased(&c->forwarded->route);
+}
+
+static struct conn *conn_of(const struct sl_route_session *n)
+{
+    return sl_container_of(n, const struct sl_forward_session, route)->c;
+}
+
+static struct request *request_of(struct sl_route_request *q)
+{
+    return sl_container_of(q, struct request, remote);
+}
+
+static enum sl_route_verb verb_of(const struct request *r)
+{
+    unsigned flags = r->command->flags;
+    if (r->verb == SL_VERB_ACQUIRE) return SL_ROUTE_ACQUIRE;
+    if (r->verb == SL_VERB_RELEASE) return SL_ROUTE_RELEASE;
+    if ((flags & SL_BEGINS) != 0) return SL_ROUTE_TX_BEGIN;
+    if ((flags & SL_COMMITS) != 0) return SL_ROUTE_TX_COMMIT;
+    if ((flags & SL_ABORTS) != 0) return SL_ROUTE_TX_ABORT;
+    return (flags & SL_TX) != 0 ? SL_ROUTE_TX : SL_ROUTE_OTHER;
+}
+
+/* Set up the part of a kept request that the route uses. */
+static void describe_request(struct request *r)
+{
+    bool has_id = r->n == 3 && (r->command->flags & SL_BEGINS) != 0;
+    r->remote = (struct sl_route_request){.verb = verb_of(r),
+                                          .waits = r->waits,
+                                          .resp3 = r->c->out.resp3,
+                                          .settles = r->settles,
+                                          .arrived_ms = r->arrived_ms,
+                                          .bytes = r->bytes,
+                                          .id = has_id ? r->at[2]
+                                                       : (struct sl_bytes){NULL, 0}};
+}
+
+void sl_forward_enqueue(struct request *r, struct sl_route_session *n)
+{
+    assert(r->kept && !r->answered && r->arbiter == r->s->arbiters.remote);
+    describe_request(r);
+    sl_route_submit(&r->s->forward->route, n, &r->remote);
 }
 
 /* --- The arbiter ----------------------------------------------------------------------------- */
@@ -223,71 +117,51 @@ void sl_forward_drop(struct server *s, struct sl_record *x)
 bool sl_forward_must_decide(const struct request *r)
 {
     const struct sl_forward *f = r->s->forward;
-    if (!f->leads) return r->c->proxy == NULL;
+    if (!f->route.leads) return r->c->proxy == NULL;
     return f->reports_until_ms != 0 && (r->command->flags & SL_COMPLETE) != 0;
-}
-
-/* Return the fence of the grant that the keeper will release for a RELEASE; 0: unknown. Without a
- * fence, this is the newest grant of the connection. A given fence may belong to another key, or to
- * a grant without a lease of another connection. The keeper does not release such a grant, so its
- * record stays in the ledger. */
-static sl_fence released(const struct request *r)
-{
-    const struct sl_record *x = r->fence != 0
-                                    ? sl_ledger_find(&r->s->forward->ledger, r->fence)
-                                    : sl_ledger_newest(&r->c->forwarded->held, r->key);
-    if (x == NULL || x->key.n != r->key.n ||
-        memcmp(x->key.at, r->key.at, r->key.n) != 0)
-        return 0;
-    return x->leased || x->session == sl_conn_id(r->c) ? x->fence : 0;
-}
-
-static bool is_without_keeper(struct server *s)
-{
-    const struct sl_forward *f = s->forward;
-    if (f->leads || f->without_since_ms == SL_NEVER) return false;
-    sl_election_read_soon(f->election, s->now.ms);
-    return s->now.ms - f->without_since_ms >= s->settings->keeper_wait_ms;
 }
 
 void sl_forward_submit(struct arbiter *a, struct request *r)
 {
     struct server *s = a->s;
-    assert(r->arbiter == a && (r->c->proxy == NULL || s->forward->leads));
+    struct sl_route *route = &s->forward->route;
+    assert(r->arbiter == a && (r->c->proxy == NULL || route->leads));
     if (sl_transactions_answers_lost(r)) return;
-    if (is_without_keeper(s)) {
+    if (sl_route_gives_up(route, s->now.ms)) {
         const struct answer none = {.status = SLUICE_ENOKEEPER,
                                     .text = sl_forward_why_not(s)};
         sl_request_answer(r, &none);
         return;
     }
-    if (sl_forward_session_make(r->c) == NULL) {
+    struct sl_route_session *n = sl_forward_session_make(r->c);
+    if (n == NULL) {
         sl_request_answer_status(r, SLUICE_ENOMEM);
         return;
     }
-    sl_fence releases = r->verb == SL_VERB_RELEASE ? released(r) : 0;
+    sl_fence releases = r->verb == SL_VERB_RELEASE
+                            ? sl_route_released(route, n, r->key, r->fence)
+                            : 0;
     struct request *k = sl_request_keep(r);
     if (k == NULL) return;
-    k->sent = k->had_record = false;
-    k->released_fence = releases;
-    sl_forward_enqueue(k);
-    if (!s->forward->leads) sl_forward_send_queued(s);
+    describe_request(k);
+    k->remote.released_fence = releases;
+    sl_route_submit(route, n, &k->remote);
+    sl_forward_carry_out(s);
 }
 
 void sl_forward_withdraw(struct arbiter *a, struct request *r)
 {
     assert(r->kept && r->arbiter == a);
-    sl_forward_unlist(r);
+    sl_route_withdraw(&a->s->forward->route, &r->remote);
 }
 
 void sl_forward_take_back(struct arbiter *a, struct request *r,
                           const struct sl_grant *g)
 {
-    struct sl_record *x = g->fence == 0
-                              ? NULL
-                              : sl_ledger_find(&a->s->forward->ledger, g->fence);
-    sl_forward_unlist(r);
-    if (x != NULL && x->leased) sl_forward_drop(a->s, x);
+    struct sl_failover_message m;
+    (void)r;
+    if (sl_route_take_back(&a->s->forward->route, g->fence, &m))
+        send_to_keeper(a->s, &m);
 }
 
 bool sl_forward_is_brief(const struct arbiter *a, const struct request *r)
@@ -298,196 +172,238 @@ bool sl_forward_is_brief(const struct arbiter *a, const struct request *r)
 
 void sl_forward_leave(struct arbiter *a, struct conn *c, enum sl_parting how)
 {
-    struct server *s = a->s;
-    struct sl_forward *f = s->forward;
-    if (c->forwarded == NULL) return;
-    sl_ledger_leave(&f->ledger, &c->forwarded->held);
-    sl_forward_tx_ended(c);
-    if (c->proxy != NULL || c->forwarded->route == 0 || f->leads ||
-        (!f->open && !f->handing))
-        return;
-    const struct sl_failover_message m = {
-        .type = SL_FAILOVER_END, .session = sl_conn_id(c), .yes = how == SL_WAS_CUT};
-    sl_forward_send(s, f->keeper, &m);
+    struct sl_failover_message m;
+    if (c->forwarded != NULL &&
+        sl_route_leave(&a->s->forward->route, &c->forwarded->route, how == SL_WAS_CUT,
+                       &m))
+        send_to_keeper(a->s, &m);
 }
 
 void sl_forward_failed(struct arbiter *a, struct conn *c, const char *name,
                        const char *code)
 {
-    struct sl_forward *f = a->s->forward;
+    struct sl_failover_message m;
     (void)code;
-    if (c->forwarded == NULL || c->forwarded->tx == 0 ||
-        c->forwarded->route != f->route || !f->open)
-        return; /* The connection has no transaction at the keeper. */
-    const struct sl_failover_message m = {.type = SL_FAILOVER_FAIL,
-                                          .session = sl_conn_id(c),
-                                          .bytes = {name, strlen(name)}};
-    sl_forward_send(a->s, f->keeper, &m);
+    if (c->forwarded != NULL &&
+        sl_route_failed(&a->s->forward->route, &c->forwarded->route, name, &m))
+        send_to_keeper(a->s, &m);
 }
 
-/* --- Messages from the keeper ----------------------------------------------------------------- */
+/* --- Orders ------------------------------------------------------------------------------- */
 
-static struct conn *conn_of(struct server *s, uint64_t id)
+static void answer_problem(struct request *r, int status, const char *text)
 {
-    struct session *n = sl_server_session(s, id);
-    return n == NULL || n->conn == NULL || n->conn->proxy != NULL ? NULL : n->conn;
-}
-
-/* Convert the reply to TX.OUTCOME into a reply to TX.COMMIT. The node sent TX.OUTCOME instead of a
- * TX.COMMIT whose reply was lost. */
-static void reply_settled(struct conn *c, struct sl_bytes reply)
-{
-    if (reply.n > 0 && reply.at[0] == ':')
-        sl_resp_raw(sl_conn_out(c), reply.at, reply.n);
-    else if (reply.n > 0 && reply.at[0] == '-')
-        sl_resp_problem(sl_conn_out(c), sluice_status_word(SLUICE_ECLOSED),
-                        "the keeper failed during the commit, and the outcome is "
-                        "unknown; send TX.OUTCOME id to find out");
-    else sl_resp_problem(sl_conn_out(c), sluice_status_word(SLUICE_ESTALE), SL_LOST_TX);
-}
-
-static bool is_grant(struct sl_bytes reply)
-{
-    return reply.n >= 2 && memcmp(reply.at, "*5", 2) == 0;
-}
-
-static void receive_reply(struct request *r, uint64_t tx, struct sl_bytes reply)
-{
-    struct conn *c = r->c;
-    const struct sl_grant g = {.fence = c->forwarded->unanswered};
-    if (r->waits && r->verb == SL_VERB_ACQUIRE && is_grant(reply) &&
-        sl_request_came_too_late(r, &g))
-        return;
-    c->forwarded->unanswered = 0;
-    if (r->settles) reply_settled(c, reply);
-    else if (r->had_record && reply.n == 4 && memcmp(reply.at, ":0\r\n", 4) == 0)
-        /* The grant ended when the last keeper failed. */
-        sl_resp_integer(sl_conn_out(c), 1);
-    else sl_resp_raw(sl_conn_out(c), reply.at, reply.n);
-    note_transaction(r, tx);
-    sl_forward_unlist(r);
+    sl_resp_problem(sl_conn_out(r->c), sluice_status_word(status), text);
     sl_request_end(r);
 }
 
-static void receive_say(struct server *s, const struct sl_failover_message *m)
+static void answer(struct request *r, enum sl_route_answer why)
 {
-    struct conn *c = conn_of(s, m->session);
-    if (c == NULL || c->forwarded == NULL)
-        return; /* The client has left, so nobody waits for the reply. */
-    struct request *r = sl_forward_request_of(c);
-    c->forwarded->half_replied = m->what == SL_SAY_MORE;
-    if (r != NULL && m->what == SL_SAY_LAST) receive_reply(r, m->tx, m->bytes);
-    /* A push, or a part of a reply. */
-    else sl_resp_raw(sl_conn_out(c), m->bytes.at, m->bytes.n);
+    switch (why) {
+        case SL_ROUTE_NO_ANSWER: assert(false && "an answer has a reason"); break;
+        case SL_ROUTE_ABORTED:
+            sl_resp_simple(sl_conn_out(r->c), "OK");
+            sl_request_end(r);
+            break;
+        case SL_ROUTE_STALE: answer_problem(r, SLUICE_ESTALE, SL_LOST_TX); break;
+        case SL_ROUTE_UNKNOWN:
+            answer_problem(
+                r, SLUICE_ECLOSED,
+                "the keeper failed during the commit, and the outcome is unknown; to "
+                "be able to ask for it with TX.OUTCOME id, use TX.BEGIN REQUEST id");
+            break;
+        case SL_ROUTE_ASK:
+            answer_problem(r, SLUICE_ECLOSED,
+                           "the keeper failed during the commit, and the outcome is "
+                           "unknown; send TX.OUTCOME id to find out");
+            break;
+        case SL_ROUTE_ASK_LATER:
+            answer_problem(
+                r, SLUICE_ECLOSED,
+                "the keeper failed during the commit, and there is no new keeper yet, "
+                "so the outcome is unknown; send TX.OUTCOME id to find out");
+            break;
+        case SL_ROUTE_NO_KEEPER:
+            answer_problem(r, SLUICE_ENOKEEPER, sl_forward_why_not(r->s));
+            break;
+    }
 }
 
-/* Return when a lease expires by this node's clock. This must not be later than at the keeper. The
- * node counts from the time when it sent the request, and allows for clocks whose rates differ by 1
- * in 500. If it counted from the time when it read the reply, and the reply was late, the record
- * could outlive the lease, and the next keeper could restore a grant although the lock already has
- * a new holder. */
-static sl_ms end_after(sl_ms since_ms, sl_ms age_ms, sl_ms left_ms)
+static void reply(struct request *r, const struct sl_route_order *o)
 {
-    sl_ms ms = sl_ms_after(age_ms, left_ms);
-    return ms == SL_NEVER ? SL_NEVER : since_ms + ms - ms / 500 - 1;
+    const struct sl_grant g = {.fence = o->fence};
+    if (o->late && sl_request_came_too_late(r, &g)) return;
+    sl_resp_raw(sl_conn_out(r->c), o->bytes.at, o->bytes.n);
+    sl_request_end(r);
 }
 
-/* Add a record. For each new record, check two old ones for expiry, so that few expired records
- * remain. Skip this while the ledger is being handed over, because that relies on the order of
- * records. */
-static void put_record(struct sl_forward *f, sl_ms now_ms, const struct sl_record *x,
-                       struct sl_list *of_conn)
+/* Ask for the outcome of a commit instead of sending the commit again. */
+static void settle(struct request *r, struct sl_route_session *n, struct sl_bytes id)
 {
-    sl_ledger_put(&f->ledger, x, of_conn);
-    if (!f->handing) sl_ledger_sweep(&f->ledger, now_ms, 2);
+    const struct sl_bytes at[] = {{"TX.OUTCOME", 10}, id};
+    struct sl_route *route = &r->s->forward->route;
+    struct request *k = sl_request_replace(r, at, 2);
+    if (k != NULL) {
+        k->settles = true;
+        describe_request(k);
+    }
+    sl_route_settle(route, n, k == NULL ? NULL : &k->remote);
 }
 
-static void receive_held(struct server *s, const struct sl_failover_message *m)
+static void describe(struct server *s, const struct sl_route_session *n)
 {
-    struct sl_forward *f = s->forward;
-    struct conn *c = conn_of(s, m->session);
-    struct request *r = c == NULL ? NULL : sl_forward_request_of(c);
-    struct sl_grant_view v = m->grant;
-    if (!m->yes) sl_noted_client_take(&f->noted, &v);
-    /* The client has left, so nobody waits for the reply. */
-    if (r == NULL || !r->sent) return;
-    sl_ms end_ms = end_after(r->sent_ms, m->ms, v.left_ms);
+    const struct conn *c = conn_of(n);
     char where[SL_WHERE_BYTES];
-    if (m->yes) {
-        sl_conn_where(c, where);
-        v.name = (struct sl_bytes){c->name, strlen(c->name)};
-        v.address = (struct sl_bytes){where, strlen(where)};
-    }
-    struct sl_record x = sl_record_of(m->key, &v, m->yes ? sl_conn_id(c) : 0, end_ms);
-    x.route = f->route;
-    /* If there is no memory for the record, the grant will be lost when the keeper fails. */
-    put_record(f, s->now.ms, &x, m->yes ? &c->forwarded->held : NULL);
-    if (m->yes) c->forwarded->unanswered = v.fence;
+    sl_conn_where(c, where);
+    sl_forward_send_client(s, s->forward->route.keeper, n->id,
+                           (struct sl_bytes){c->name, strlen(c->name)},
+                           (struct sl_bytes){where, strlen(where)});
 }
 
-/* Handle NOTE: a grant of a client of the keeper's own node. */
-static void receive_note(struct server *s, const struct sl_failover_message *m)
-{
-    struct sl_forward *f = s->forward;
-    struct sl_grant_view v = m->grant;
-    if (!v.leased) return;
-    sl_noted_client_take(&f->noted, &v);
-    struct sl_record x = sl_record_of(m->key, &v, 0, end_after(m->ms, 0, v.left_ms));
-    x.route = f->route;
-    put_record(f, s->now.ms, &x, NULL);
-}
-
-static void receive_gone(struct server *s, const struct sl_failover_message *m)
-{
-    struct sl_ledger *l = &s->forward->ledger;
-    for (size_t i = 0; i < m->gone_count; i++) {
-        struct sl_record *x = sl_ledger_find(l, m->gone[i]);
-        if (x != NULL) sl_ledger_drop(l, x);
-    }
-}
-
-/* Handle LOST: the keeper rejects a grant of a client of this node. If the grant has no lease,
- * close the connection of the client, which would otherwise believe that it still holds the
- * lock. */
-static void receive_lost(struct server *s, const struct sl_failover_message *m)
+static void close_client(struct server *s, struct conn *c, enum sl_route_close why)
 {
     static struct sl_log_kind kind;
-    struct conn *c = conn_of(s, m->session);
-    struct sl_record *x = sl_ledger_find(&s->forward->ledger, m->fence);
-    if (x == NULL) return;
-    bool leased = x->leased;
+    if (why == SL_ROUTE_CUT_OFF)
+        sl_log_often(&kind, s->now.ms, SL_LOG_WARN,
+                     "cannot reach the keeper; closing the connections of clients that "
+                     "hold locks without LEASE",
+                     NULL);
+    sl_conn_close(c, SL_WAS_CUT);
+}
+
+static void log_lost(const struct server *s)
+{
+    static struct sl_log_kind kind;
     sl_log_often(&kind, s->now.ms, SL_LOG_WARN,
                  "the keeper no longer holds a grant of a client of this node", NULL);
-    s->forward->counts.refused++;
-    sl_ledger_drop(&s->forward->ledger, x);
-    if (!leased && c != NULL) sl_conn_close(c, SL_WAS_CUT);
 }
 
-static void receive_cut(struct server *s, const struct sl_failover_message *m)
+static void carry_out(struct server *s, const struct sl_route_order *o)
 {
-    struct conn *c = conn_of(s, m->session);
-    if (c != NULL) sl_conn_close(c, SL_WAS_CUT);
-}
-
-void sl_forward_from_keeper(struct server *s, const struct sl_failover_message *m)
-{
-    if (m->type == SL_FAILOVER_HERE) {
-        sl_forward_welcomed(s, m->term);
-        return;
-    }
-    if (!s->forward->open && !s->forward->handing)
-        return; /* The message belongs to an old route. */
-    switch (m->type) {
-        case SL_FAILOVER_SAY: receive_say(s, m); break;
-        case SL_FAILOVER_HELD: receive_held(s, m); break;
-        case SL_FAILOVER_NOTE: receive_note(s, m); break;
-        case SL_FAILOVER_CLIENT: sl_noted_client_keep(&s->forward->noted, m); break;
-        case SL_FAILOVER_GONE: receive_gone(s, m); break;
-        case SL_FAILOVER_LOST: receive_lost(s, m); break;
-        case SL_FAILOVER_CUT: receive_cut(s, m); break;
-        case SL_FAILOVER_EVENT:
+    const struct sl_failover_message *m = &o->message;
+    switch (o->type) {
+        case SL_ROUTE_ORDER_NONE: break;
+        case SL_ROUTE_ORDER_SEND: send_to_keeper(s, m); break;
+        case SL_ROUTE_ORDER_DESCRIBE: describe(s, o->session); break;
+        case SL_ROUTE_ORDER_REPLY: reply(request_of(o->request), o); break;
+        case SL_ROUTE_ORDER_ANSWER: answer(request_of(o->request), o->answer); break;
+        case SL_ROUTE_ORDER_SETTLE:
+            settle(request_of(o->request), o->session, o->bytes);
+            break;
+        case SL_ROUTE_ORDER_RESUME: sl_request_resume(request_of(o->request)); break;
+        case SL_ROUTE_ORDER_PUSH:
+            sl_resp_raw(sl_conn_out(conn_of(o->session)), o->bytes.at, o->bytes.n);
+            break;
+        case SL_ROUTE_ORDER_TX_LOST: sl_transactions_lost(conn_of(o->session)); break;
+        case SL_ROUTE_ORDER_CLOSE:
+            close_client(s, conn_of(o->session), o->close);
+            break;
+        case SL_ROUTE_ORDER_LOST: log_lost(s); break;
+        case SL_ROUTE_ORDER_PUBLISH:
             s->stats.events += sl_pubsub_publish(&s->pubsub, m->channel, m->bytes);
             break;
-        default: break; /* Only a keeper receives the other messages. */
     }
+}
+
+/* An order may run commands, which call this function again; then the first call continues. */
+bool sl_forward_carry_out(struct server *s)
+{
+    struct sl_forward *f = s->forward;
+    struct sl_route_order o;
+    if (f->carrying) return true;
+    f->carrying = true;
+    for (;;) {
+        bool has_space = sl_links_unsent(s, f->route.keeper) < SL_FORWARD_HIGH;
+        bool spends = f->route.handing && has_space;
+        if (spends && s->effects_left == 0) break;
+        if (!sl_route_next(&f->route, s->now.ms, has_space, &o)) break;
+        if (spends) s->effects_left--;
+        carry_out(s, &o);
+    }
+    f->carrying = false;
+    bool more = f->route.handing && s->effects_left == 0;
+    if (more) sl_server_go_on(s);
+    return !more;
+}
+
+/* --- Calls from links ------------------------------------------------------------------------- */
+
+bool sl_forward_is_frame(const struct sl_args *args)
+{
+    return sl_failover_is_message(args);
+}
+
+static void receive_from_keeper(struct server *s, sl_node_id from,
+                                const struct sl_failover_message *m)
+{
+    struct sl_route *route = &s->forward->route;
+    struct sl_bytes name = {NULL, 0}, address = {NULL, 0};
+    char where[SL_WHERE_BYTES];
+    if (m->type == SL_FAILOVER_HELD && m->yes) {
+        const struct sl_route_session *n = sl_route_session_find(route, m->session);
+        if (n == NULL) return; /* The client has left. */
+        const struct conn *c = conn_of(n);
+        sl_conn_where(c, where);
+        name = (struct sl_bytes){c->name, strlen(c->name)};
+        address = (struct sl_bytes){where, strlen(where)};
+    }
+    sl_route_receive(route, s->now.ms, from, m, name, address);
+    sl_forward_carry_out(s);
+}
+
+void sl_forward_received(struct server *s, sl_node_id from, const struct sl_args *a)
+{
+    struct sl_forward *f = s->forward;
+    struct sl_failover_message m;
+    sl_fence gone[SL_GONE_MAX];
+    if (f == NULL || !sl_failover_read(a, gone, &m)) return;
+    if (m.type == SL_FAILOVER_DOUBT)
+        sl_election_peer_doubts(f->election, s->now.ms, from, m.term, m.sight);
+    else if (m.type == SL_FAILOVER_NOT || (from == f->route.keeper && !f->route.leads))
+        receive_from_keeper(s, from, &m);
+    else sl_proxy_received(s, from, &m);
+}
+
+static void link_changed(struct server *s, sl_node_id id)
+{
+    if (id != s->forward->route.keeper) return;
+    sl_route_link(&s->forward->route, s->now.ms);
+    sl_forward_carry_out(s);
+}
+
+void sl_forward_linked(struct server *s, sl_node_id id)
+{
+    struct sl_forward *f = s->forward;
+    if (f == NULL) return;
+    sl_election_peer_changed(f->election, s->now.ms, id, SL_PEER_UP);
+    link_changed(s, id);
+}
+
+void sl_forward_unlinked(struct server *s, sl_node_id id, enum sl_link_end how)
+{
+    if (s->forward == NULL) return;
+    sl_proxy_close_all(s, id);
+    link_changed(s, id);
+    if (how != SL_END_REPLACED) sl_forward_unreached(s, id, how);
+}
+
+void sl_forward_unreached(struct server *s, sl_node_id id, enum sl_link_end how)
+{
+    enum sl_peer_state sight = how == SL_END_CLOSED ? SL_PEER_CLOSED : SL_PEER_SILENT;
+    if (s->forward != NULL)
+        sl_election_peer_changed(s->forward->election, s->now.ms, id, sight);
+}
+
+void sl_forward_drained(struct server *s, sl_node_id id)
+{
+    if (s->forward == NULL) return;
+    if (id == s->forward->route.keeper) sl_forward_carry_out(s);
+    sl_proxy_flush_stalled(s);
+}
+
+void sl_forward_second(struct arbiter *a)
+{
+    struct server *s = a->s;
+    sl_route_second(&s->forward->route, s->now.ms, !sl_pubsub_silent(&s->pubsub));
+    sl_forward_carry_out(s);
 }

@@ -66,7 +66,7 @@ static void send_cut(struct server *s, sl_node_id node, uint64_t session)
 static struct conn *make(struct server *s, sl_node_id node, uint64_t session)
 {
     struct sl_forward *f = s->forward;
-    assert(f->leads && node != 0 && node <= SL_NODE_ID_MAX && session != 0);
+    assert(f->route.leads && node != 0 && node <= SL_NODE_ID_MAX && session != 0);
     if (f->nodes[node].count >= PROXIES_MAX ||
         sl_index_reserve(&f->proxies) != SLUICE_OK)
         return NULL;
@@ -180,6 +180,22 @@ void sl_proxy_flush(struct conn *c)
     if (done) p->busy = p->ran = false;
 }
 
+void sl_proxy_flush_stalled(struct server *s)
+{
+    struct sl_list stalled;
+    sl_list_init(&stalled);
+    while (!sl_list_empty(&s->forward->stalled)) {
+        struct sl_list *n = s->forward->stalled.next;
+        sl_list_remove(n);
+        sl_list_append(&stalled, n);
+    }
+    while (!sl_list_empty(&stalled)) {
+        struct sl_proxy *p = sl_container_of(stalled.next, struct sl_proxy, stalled);
+        sl_list_remove(&p->stalled);
+        sl_proxy_flush(p->c);
+    }
+}
+
 static void send_held(struct conn *c, struct sl_bytes key,
                       const struct sl_grant_view *v, bool fresh)
 {
@@ -203,7 +219,7 @@ void sl_forward_held(struct conn *c, struct sl_bytes key, sl_fence fence, bool f
     if (s->forward == NULL || !sl_table_inspect_grant(s->table, s->now, key, fence, &v))
         return;
     if (c->proxy != NULL) send_held(c, key, &v, fresh);
-    else if (v.leased && s->forward->leads) {
+    else if (v.leased && s->forward->route.leads) {
         sl_witness_note(&s->forward->witness, s->now.ms, key, fence);
         sl_forward_send_reports(s);
     }
@@ -211,7 +227,7 @@ void sl_forward_held(struct conn *c, struct sl_bytes key, sl_fence fence, bool f
 
 void sl_forward_gone(struct server *s, sl_fence fence, bool at_once)
 {
-    if (s->forward == NULL || !s->forward->leads) return;
+    if (s->forward == NULL || !s->forward->route.leads) return;
     sl_witness_gone(&s->forward->witness, s->now.ms, fence, at_once);
     sl_forward_send_reports(s);
 }
@@ -336,7 +352,7 @@ static void receive_ready(struct server *s, sl_node_id from)
 static void receive_come(struct server *s, sl_node_id from, uint64_t term)
 {
     struct sl_forward *f = s->forward;
-    bool yes = f->leads && term == f->term && !s->stopping;
+    bool yes = f->route.leads && term == f->term && !s->stopping;
     const struct sl_failover_message m = {
         .type = yes ? SL_FAILOVER_HERE : SL_FAILOVER_NOT, .term = term};
     sl_forward_send(s, from, &m);
@@ -420,7 +436,7 @@ void sl_proxy_received(struct server *s, sl_node_id from,
         receive_come(s, from, m->term);
         return;
     }
-    if (!f->leads || !f->nodes[from].open || s->stopping)
+    if (!f->route.leads || !f->nodes[from].open || s->stopping)
         return; /* The node knows, or will learn, that this node is not the keeper. */
     switch (m->type) {
         case SL_FAILOVER_DO: receive_do(s, from, m); break;

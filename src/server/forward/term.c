@@ -61,7 +61,7 @@ static void renewed(struct sl_storage_op *op)
     log_trouble(s, op->result.status);
     sl_election_renewed(f->election, s->now.ms, f->renew.asked_ms, &op->result);
     sl_election_view(f->election, &v);
-    if (!f->leads) return;
+    if (!f->route.leads) return;
     sl_table_set_authority(s->table, v.authority_end_ms);
     if (f->renew.has_state && op->term == f->term) sl_state_written(s, ok);
 }
@@ -86,7 +86,7 @@ static void submit_op(struct server *s, struct sl_term_op *d,
 bool sl_forward_write_state(struct server *s, sl_fence fence_limit, sl_ms longest_ms)
 {
     struct sl_forward *f = s->forward;
-    if (f == NULL || !f->leads) return false;
+    if (f == NULL || !f->route.leads) return false;
     f->fence_limit = fence_limit;
     f->longest_ms = longest_ms;
     f->state_wanted = true;
@@ -132,8 +132,9 @@ static void export(struct server *s, struct sl_bytes key, const struct sl_grant_
     sl_ms end_ms = v->leased ? sl_ms_after(s->now.ms, v->left_ms) : SL_NEVER;
     const struct sl_record x = sl_record_of(key, v, c != NULL ? v->session_id : 0,
                                             end_ms);
-    struct sl_forward_session *f = c == NULL ? NULL : sl_forward_session_make(c);
-    sl_ledger_put(&s->forward->ledger, &x, f != NULL ? &f->held : NULL);
+    struct sl_route_session *holder = c == NULL ? NULL : sl_forward_session_make(c);
+    if (c != NULL && holder == NULL) return; /* Out of memory: the grant is lost. */
+    sl_ledger_put(&s->forward->route.ledger, &x, holder != NULL ? &holder->held : NULL);
 }
 
 /* Copy as many grants of the table to the ledger as the budget of this loop iteration allows, for
@@ -153,28 +154,82 @@ static bool export_more(struct server *s)
                 export(s, at[i].key, &v);
         }
     } while (f->export_cursor != 0);
-    f->exporting = false;
+    sl_route_exported(&f->route);
     sl_table_reset(s->table);
     s->drain_words = 0;
     return true;
+}
+
+/* --- The clients of this node, when it becomes the keeper or steps down ------------------------ */
+
+/* Add the grants in the ledger to the table of this node, which is the keeper now, as many as the
+ * budget of this loop iteration allows. Returns true if there are no more. */
+static bool reclaim_own(struct server *s)
+{
+    struct sl_ledger *l = &s->forward->route.ledger;
+    while (!sl_list_empty(&l->all)) {
+        struct sl_record *x = sl_container_of(l->all.next, struct sl_record, all);
+        struct session *n = x->session == 0 ? NULL : sl_server_session(s, x->session);
+        const struct sl_grant_view v = sl_record_view(x, s->now.ms);
+        if (s->effects_left == 0) return false;
+        s->effects_left--;
+        if (x->end_ms > s->now.ms && !x->unwanted &&
+            (x->leased || (n != NULL && n->conn != NULL)))
+            sl_forward_reclaim(s, n, &v, x->key);
+        sl_ledger_drop(l, x);
+    }
+    return true;
+}
+
+/* Forward a request that waited in the table of this node, which is no longer the keeper. */
+static void move_out(struct request *r)
+{
+    struct sl_route_session *n = sl_forward_session_make(r->c);
+    if (n == NULL) {
+        sl_request_answer_status(r, SLUICE_ENOMEM);
+        return;
+    }
+    r->arbiter = r->s->arbiters.remote;
+    sl_forward_enqueue(r, n);
+}
+
+static bool has_tx_request(const struct conn *c)
+{
+    for (const struct sl_list *i = c->requests.next; i != &c->requests; i = i->next) {
+        const struct request *r = sl_container_of(i, const struct request, of_conn);
+        if (r->verb == SL_VERB_TX && r->arbiter == c->server->arbiters.local)
+            return true; /* sl_transactions_depose() answers this request. */
+    }
+    return false;
+}
+
+/* Abort the transactions of this node's clients, and queue their requests for the next keeper. */
+static void move_clients(struct server *s)
+{
+    for (struct sl_list *n = s->conns.next; n != &s->conns; n = n->next) {
+        struct conn *c = sl_container_of(n, struct conn, all);
+        bool here = c->tx != NULL && c->tx->id != 0;
+        if (c->proxy != NULL || has_tx_request(c)) continue;
+        bool there = c->forwarded != NULL && sl_route_tx_ended(&c->forwarded->route);
+        if (here || there) sl_transactions_lost(c);
+    }
+    sl_local_move_waiters(s, move_out);
 }
 
 static void end_term(struct server *s, uint64_t term)
 {
     struct sl_forward *f = s->forward;
     struct sl_table_stats table;
-    if (!f->leads) return;
+    if (!f->route.leads) return;
     sl_table_stats(s->table, &table);
     log_term(SL_LOG_WARN, "this node is no longer the keeper", term, "keys",
              (int64_t)table.keys);
-    f->leads = false;
+    sl_route_step_down(&f->route, s->now.ms);
     f->reports_until_ms = 0;
-    f->keeper = 0;
-    f->exporting = true;
     f->export_cursor = 0;
     sl_witness_forget(&f->witness);
     sl_proxy_close_all(s, 0);
-    sl_forward_step_down(s);
+    move_clients(s);
     sl_table_set_authority(s->table, 0);
     sl_transactions_depose(s, term);
     sl_state_end_term(s);
@@ -189,14 +244,11 @@ static void begin_term(struct server *s, const struct sl_election_order *o)
              o->quiet_ms);
     uint32_t left = s->effects_left;
     s->effects_left = UINT32_MAX; /* The table must be empty now. */
-    if (f->exporting) export_more(s);
+    if (f->route.exporting) export_more(s);
     s->effects_left = left;
-    assert(!f->leads && !f->exporting);
-    sl_forward_end_route(s); /* End the route to the last keeper. */
-    f->leads = true;
+    sl_route_lead(&f->route, s->now.ms, (uint32_t)s->settings->node, o->term);
+    sl_forward_carry_out(s); /* Answer what the last keeper left behind. */
     f->term = o->term;
-    f->keeper = (sl_node_id)s->settings->node;
-    f->keeper_term = o->term;
     f->fence_limit = o->before.fence_limit;
     f->longest_ms = o->before.longest_ms;
     sl_election_view(f->election, &v);
@@ -207,18 +259,20 @@ static void begin_term(struct server *s, const struct sl_election_order *o)
                           : sl_proxy_all_ready(s) ? s->now.ms
                                                   : s->now.ms + REPORTS_MS;
     sl_transactions_lead(s, o->term);
-    sl_forward_take_over(s);
+    /* Run the queued requests here. Those that need the reports are queued again. */
+    sl_route_resume(&f->route);
+    sl_forward_carry_out(s);
+    sl_server_go_on(s);
 }
 
 static void set_keeper(struct server *s, const struct sl_election_order *o)
 {
     struct sl_forward *f = s->forward;
-    if (f->leads) return;
-    f->keeper = (sl_node_id)o->node;
-    f->keeper_term = o->term;
+    if (f->route.leads) return;
     if (o->node != 0)
         log_term(SL_LOG_INFO, "another node is the keeper", o->term, "node", o->node);
-    sl_forward_change_route(s);
+    sl_route_keeper(&f->route, s->now.ms, o->node, o->term);
+    sl_forward_carry_out(s);
 }
 
 static void send_doubt(struct server *s, const struct sl_election_order *o)
@@ -255,17 +309,14 @@ static void carry_out(struct server *s, const struct sl_election_order *o)
 static bool continue_work(struct server *s)
 {
     struct sl_forward *f = s->forward;
-    if (f->exporting) {
-        if (!export_more(s)) return false;
-        sl_forward_begin_route(s);
-    }
-    if (f->leads && !sl_forward_reclaim_own(s)) return false;
-    if (f->handing && !sl_forward_hand_over(s)) return false;
-    if (f->leads && f->reports_until_ms != 0 && f->reports_until_ms <= s->now.ms) {
+    if (f->route.exporting && !export_more(s)) return false;
+    if (f->route.leads && !reclaim_own(s)) return false;
+    if (f->route.leads && f->reports_until_ms != 0 &&
+        f->reports_until_ms <= s->now.ms) {
         f->reports_until_ms = 0;
-        sl_forward_reports_complete(s);
+        sl_route_resume(&f->route);
     }
-    return true;
+    return sl_forward_carry_out(s);
 }
 
 bool sl_forward_pump(struct arbiter *a)
@@ -275,8 +326,8 @@ bool sl_forward_pump(struct arbiter *a)
     struct sl_election_order o;
     if (sl_election_due(f->election) <= s->now.ms)
         sl_election_tick(f->election, s->now.ms);
-    if (f->again_ms <= s->now.ms) sl_forward_begin_route(s);
-    sl_forward_close_unleased(s);
+    if (sl_route_due(&f->route) <= s->now.ms) sl_route_tick(&f->route, s->now.ms);
+    sl_forward_carry_out(s);
     sl_forward_send_reports(s);
     while (sl_election_next(f->election, &o)) carry_out(s, &o);
     return continue_work(s);
@@ -286,8 +337,7 @@ sl_ms sl_forward_due(const struct arbiter *a)
 {
     const struct server *s = a->s;
     sl_ms due = sl_election_due(s->forward->election);
-    if (s->forward->again_ms < due) due = s->forward->again_ms;
-    if (sl_forward_close_due(s) < due) due = sl_forward_close_due(s);
+    if (sl_route_due(&s->forward->route) < due) due = sl_route_due(&s->forward->route);
     if (s->forward->witness.due_ms < due) due = s->forward->witness.due_ms;
     sl_ms reports = s->forward->reports_until_ms == 0 ? SL_NEVER
                                                       : s->forward->reports_until_ms;
@@ -321,11 +371,11 @@ struct arbiter *sl_forward_start(struct server *s)
         sl_log(SL_LOG_ERROR, "cannot start", "error", "out of memory", NULL);
         return NULL;
     }
-    f->without_since_ms = s->now.ms;
-    f->again_ms = SL_NEVER;
-    sl_list_init(&f->queued);
-    sl_list_init(&f->sent);
-    sl_ledger_init(&f->ledger, s->hash_key);
+    const struct sl_route_settings route = {
+        .keeper_wait_ms = s->settings->keeper_wait_ms,
+        .hash_key = s->hash_key,
+        .election = f->election};
+    sl_route_init(&f->route, &route, s->now.ms);
     sl_proxy_init(s);
     sl_witness_init(&f->witness);
     sl_transactions_watch(s, term_changed);
@@ -350,17 +400,17 @@ const char *sl_forward_why_not(const struct server *s)
     static char text[400];
     const struct sl_forward *f = s->forward;
     const char *trouble = sl_transactions_trouble(s);
-    if (f->leads)
+    if (f->route.leads)
         snprintf(text, sizeof text,
                  "node %" PRId64 " is the keeper, but etcd has not confirmed it in "
                  "time (%s), so nothing is granted; retry",
                  s->settings->node,
                  *trouble != '\0' ? trouble : "it answers too slowly");
-    else if (f->keeper != 0)
+    else if (f->route.keeper != 0)
         snprintf(text, sizeof text,
                  "node %u is the keeper, but this node cannot reach it; retry, or use "
                  "another node",
-                 f->keeper);
+                 f->route.keeper);
     else if (*trouble != '\0')
         snprintf(text, sizeof text, "there is no keeper: %s; retry", trouble);
     else snprintf(text, sizeof text, "no node has become the keeper yet; retry");
@@ -369,7 +419,7 @@ const char *sl_forward_why_not(const struct server *s)
 
 size_t sl_forward_bytes(const struct server *s)
 {
-    return s->forward == NULL ? 0 : s->forward->ledger.bytes;
+    return s->forward == NULL ? 0 : s->forward->route.ledger.bytes;
 }
 
 void sl_forward_view(const struct server *s, struct sl_forward_view *out)
@@ -379,21 +429,22 @@ void sl_forward_view(const struct server *s, struct sl_forward_view *out)
     *out = (struct sl_forward_view){0};
     if (f == NULL) return;
     sl_election_view(f->election, &v);
-    *out = (struct sl_forward_view){.keeper = f->keeper,
-                                    .term = f->leads ? f->term : f->keeper_term,
-                                    .leads = f->leads,
-                                    .open = f->open,
+    const struct sl_route *r = &f->route;
+    *out = (struct sl_forward_view){.keeper = r->keeper,
+                                    .term = r->leads ? f->term : r->keeper_term,
+                                    .leads = r->leads,
+                                    .open = r->open,
                                     .authority_ms = v.authority_end_ms > s->now.ms
                                                         ? v.authority_end_ms - s->now.ms
                                                         : 0,
-                                    .queued = f->queued_count,
-                                    .sent = f->sent_count,
+                                    .queued = r->queued_count,
+                                    .sent = r->sent_count,
                                     .proxies = f->proxies.count,
-                                    .records = f->ledger.by_fence.count,
-                                    .forwarded = f->counts.forwarded,
+                                    .records = r->ledger.by_fence.count,
+                                    .forwarded = r->forwarded,
                                     .served = f->counts.served,
                                     .reclaimed = f->counts.reclaimed,
-                                    .refused = f->counts.refused,
+                                    .refused = f->counts.refused + r->refused,
                                     .claims = v.claims,
-                                    .routes = f->route};
+                                    .routes = r->number};
 }

@@ -1,0 +1,749 @@
+/* test_failover_route.c - a node whose clients are served by the keeper on another node: which
+ * messages it sends, what its clients are told, and what it hands over to the next keeper. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "test.h"
+
+#include "failover/route.h"
+#include "sluice.h"
+
+/* --- A node with four clients, and a transcript ------------------------------------------- */
+
+enum { CLIENTS = 4, SELF = 1 };
+
+static struct sl_route route;
+static struct sl_election *election;
+static struct sl_route_session sessions[CLIENTS + 1]; /* By id, from 1. */
+static struct sl_route_request requests[CLIENTS + 1];
+static sl_ms now;
+static bool has_space, settles;
+static char said[16384];
+
+static struct sl_bytes text(const char *at)
+{
+    return (struct sl_bytes){at, strlen(at)};
+}
+
+static int setup(void **state)
+{
+    struct sl_election_settings set = sl_election_settings_default;
+    (void)state;
+    now = 1000;
+    set.self = SELF;
+    election = sl_election_new(&set, now);
+    const struct sl_route_settings s = {
+        .keeper_wait_ms = 5000, .hash_key = {7, 0}, .election = election};
+    sl_route_init(&route, &s, now);
+    memset(sessions, 0, sizeof sessions);
+    has_space = settles = true;
+    return 0;
+}
+
+static void submit(uint64_t client, struct sl_route_request q)
+{
+    requests[client] = q;
+    requests[client].arrived_ms = q.arrived_ms != 0 ? q.arrived_ms : now;
+    assert_int_equal(sl_route_session_begin(&route, &sessions[client], client), 0);
+    sl_route_submit(&route, &sessions[client], &requests[client]);
+    sl_route_check(&route);
+}
+
+/* The request of a client: its command is its verb and the id of the client. */
+#define SUBMIT(client, text_, ...) \
+    submit(client, (struct sl_route_request){.bytes = text(text_), __VA_ARGS__})
+
+static void leave(uint64_t client)
+{
+    struct sl_failover_message m;
+    struct sl_route_session *n = &sessions[client];
+    if (n->known && n->request != NULL) sl_route_withdraw(&route, n->request);
+    if (sl_route_leave(&route, n, true, &m)) {
+        size_t at = strlen(said);
+        snprintf(said + at, sizeof said - at, "END %d\n", (int)m.session);
+    }
+    sl_route_check(&route);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    for (uint64_t i = 1; i <= CLIENTS; i++) leave(i);
+    sl_route_free(&route);
+    sl_election_free(election);
+    return 0;
+}
+
+static void say(const char *format, ...)
+{
+    size_t n = strlen(said);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(said + n, sizeof said - n, format, args);
+    va_end(args);
+}
+
+static void say_message(const struct sl_failover_message *m)
+{
+    int n = (int)m->session;
+    switch (m->type) {
+        case SL_FAILOVER_COME: say("COME %d\n", (int)m->term); break;
+        case SL_FAILOVER_CLOCK: say("CLOCK %d\n", (int)m->ms); break;
+        case SL_FAILOVER_READY: say("READY\n"); break;
+        case SL_FAILOVER_LISTEN: say("LISTEN %d\n", m->yes); break;
+        case SL_FAILOVER_CLIENT:
+            say("CLIENT %.*s\n", (int)m->name.n, m->name.at);
+            break;
+        case SL_FAILOVER_DO:
+            if (m->bytes.n > 100)
+                say("DO %d %zu%s\n", n, m->bytes.n, m->last ? "." : "");
+            else
+                say("DO %d waited %d: %.*s\n", n, (int)m->ms, (int)m->bytes.n,
+                    m->bytes.at);
+            break;
+        case SL_FAILOVER_DROP:
+            say("DROP %d %.*s %d\n", n, (int)m->key.n, m->key.at, (int)m->fence);
+            break;
+        case SL_FAILOVER_RECLAIM:
+            say("RECLAIM %d %.*s %d left %d\n", n, (int)m->key.n, m->key.at,
+                (int)m->grant.fence, m->grant.leased ? (int)m->grant.left_ms : -1);
+            break;
+        default: fail();
+    }
+}
+
+static void carry_out(const struct sl_route_order *o)
+{
+    static const char *const reasons[] = {
+        [SL_ROUTE_ABORTED] = "OK",          [SL_ROUTE_STALE] = "STALE",
+        [SL_ROUTE_UNKNOWN] = "UNKNOWN",     [SL_ROUTE_ASK] = "ASK",
+        [SL_ROUTE_ASK_LATER] = "ASK LATER", [SL_ROUTE_NO_KEEPER] = "NOKEEPER"};
+    static const char *const closes[] = {[SL_ROUTE_HALF_REPLIED] = "half replied",
+                                         [SL_ROUTE_CUT_OFF] = "cut off",
+                                         [SL_ROUTE_CLOSED] = "closed"};
+    int client = (int)(o->request != NULL   ? o->request - requests
+                       : o->session != NULL ? o->session - sessions
+                                            : 0);
+    struct sl_failover_message m;
+    switch (o->type) {
+        case SL_ROUTE_ORDER_NONE: say("nothing\n"); break;
+        case SL_ROUTE_ORDER_SEND: say_message(&o->message); break;
+        case SL_ROUTE_ORDER_DESCRIBE: say("describe %d\n", client); break;
+        case SL_ROUTE_ORDER_REPLY:
+            say("%d gets %.*s\n", client, (int)o->bytes.n, o->bytes.at);
+            if (o->late && sl_route_take_back(&route, o->fence, &m)) say_message(&m);
+            break;
+        case SL_ROUTE_ORDER_ANSWER:
+            say("%d gets %s\n", client, reasons[o->answer]);
+            break;
+        case SL_ROUTE_ORDER_SETTLE:
+            say("%d settles %.*s\n", client, (int)o->bytes.n, o->bytes.at);
+            if (settles) {
+                requests[client] = (struct sl_route_request){
+                    .bytes = text("TX.OUTCOME"), .arrived_ms = now};
+                sl_route_settle(&route, o->session, &requests[client]);
+            } else sl_route_settle(&route, o->session, NULL);
+            break;
+        case SL_ROUTE_ORDER_RESUME: say("%d runs here\n", client); break;
+        case SL_ROUTE_ORDER_PUSH:
+            say("%d reads %.*s\n", client, (int)o->bytes.n, o->bytes.at);
+            break;
+        case SL_ROUTE_ORDER_TX_LOST: say("%d lost its transaction\n", client); break;
+        case SL_ROUTE_ORDER_CLOSE:
+            say("close %d: %s\n", client, closes[o->close]);
+            leave((uint64_t)client);
+            break;
+        case SL_ROUTE_ORDER_LOST: say("lost\n"); break;
+        case SL_ROUTE_ORDER_PUBLISH: say("publish\n"); break;
+    }
+    sl_route_check(&route);
+}
+
+/* Carry out all orders. Returns them, one per line. */
+static const char *orders(void)
+{
+    struct sl_route_order o;
+    said[0] = '\0';
+    while (sl_route_next(&route, now, has_space, &o)) carry_out(&o);
+    return said;
+}
+
+static void receive(struct sl_failover_message m)
+{
+    sl_route_receive(&route, now, route.keeper, &m, text("ann"), text("10.0.0.7:1"));
+    sl_route_check(&route);
+}
+#define RECEIVE(type_, ...) \
+    receive((struct sl_failover_message){.type = SL_FAILOVER_##type_, __VA_ARGS__})
+
+/* Node 2 becomes the keeper of this term, and accepts this node. */
+static void open_route(uint64_t term)
+{
+    sl_route_keeper(&route, now, 2, term);
+    orders();
+    RECEIVE(HERE, .term = term);
+    orders();
+    assert_true(route.open);
+}
+
+/* The keeper reports a grant with this time left, and replies to the ACQUIRE of a client. */
+static void grant(uint64_t client, const char *key, sl_fence fence, sl_ms left_ms)
+{
+    SUBMIT(client, "ACQUIRE", .verb = SL_ROUTE_ACQUIRE);
+    orders();
+    RECEIVE(HELD, .session = client, .yes = true, .key = text(key),
+            .grant = {.fence = fence,
+                      .leased = left_ms != SL_NEVER,
+                      .left_ms = left_ms,
+                      .units = 1,
+                      .per = 1,
+                      .buckets = 1});
+    RECEIVE(SAY, .session = client, .what = SL_SAY_LAST, .bytes = text("*5"));
+    orders();
+}
+
+/* A client begins a transaction; n 0: without a REQUEST id. */
+static void begin(uint64_t client, const char *id)
+{
+    SUBMIT(client, "TX.BEGIN", .verb = SL_ROUTE_TX_BEGIN, .id = text(id));
+    orders();
+    RECEIVE(SAY, .session = client, .what = SL_SAY_LAST, .tx = 70 + client,
+            .bytes = text("+OK"));
+    orders();
+}
+
+/* --- Beginning a route ------------------------------------------------------------------------ */
+
+UNIT_TEST(requests_wait_until_the_keeper_accepts_the_node)
+{
+    SUBMIT(1, "one");
+    assert_string_equal(orders(), "");
+    sl_route_keeper(&route, now, 2, 7);
+    assert_string_equal(orders(), "COME 7\n");
+    RECEIVE(HERE, .term = 6); /* An old answer. */
+    assert_string_equal(orders(), "");
+    now += 100;
+    RECEIVE(HERE, .term = 7);
+    assert_string_equal(orders(),
+                        "CLOCK 1100\nREADY\ndescribe 1\nDO 1 waited 100: one\n");
+    RECEIVE(SAY, .session = 1, .what = SL_SAY_LAST, .bytes = text("+OK"));
+    assert_string_equal(orders(), "1 gets +OK\n");
+}
+
+UNIT_TEST(a_node_that_is_not_the_keeper_is_asked_again)
+{
+    sl_route_keeper(&route, now, 2, 7);
+    orders();
+    RECEIVE(NOT, .term = 7);
+    assert_string_equal(orders(), "");
+    assert_int_equal(sl_route_due(&route), now + 20);
+    now += 20;
+    sl_route_tick(&route, now);
+    assert_string_equal(orders(), "COME 7\n");
+}
+
+UNIT_TEST(a_link_that_is_full_delays_messages)
+{
+    open_route(7);
+    has_space = false;
+    SUBMIT(1, "one");
+    assert_string_equal(orders(), "");
+    has_space = true;
+    assert_string_equal(orders(), "describe 1\nDO 1 waited 0: one\n");
+}
+
+UNIT_TEST(a_long_command_is_sent_in_pieces)
+{
+    static char long_one[SL_ROUTE_PIECE + 200];
+    open_route(7);
+    submit(1, (struct sl_route_request){.bytes = {long_one, sizeof long_one}});
+    assert_string_equal(orders(), "describe 1\nDO 1 32768\nDO 1 200.\n");
+}
+
+UNIT_TEST(requests_are_sent_in_order_of_arrival)
+{
+    SUBMIT(1, "late", .arrived_ms = 900);
+    SUBMIT(2, "early", .arrived_ms = 800);
+    sl_route_keeper(&route, now, 2, 7);
+    orders();
+    RECEIVE(HERE, .term = 7);
+    assert_string_equal(orders(), "CLOCK 1000\nREADY\ndescribe 2\nDO 2 waited 200: "
+                                  "early\ndescribe 1\nDO 1 waited 100: late\n");
+}
+
+UNIT_TEST(every_keeper_learns_the_clients_once)
+{
+    open_route(7);
+    SUBMIT(1, "one");
+    assert_string_equal(orders(), "describe 1\nDO 1 waited 0: one\n");
+    RECEIVE(SAY, .session = 1, .what = SL_SAY_LAST, .bytes = text("+OK"));
+    orders();
+    SUBMIT(1, "two");
+    assert_string_equal(orders(), "DO 1 waited 0: two\n");
+    open_route(8);
+    assert_non_null(strstr(said, "describe 1\nDO 1 waited 0: two\n"));
+}
+
+/* --- The ledger ------------------------------------------------------------------------------- */
+
+/* The lease expires here no later than at the keeper: the time counts from the request, and is
+ * shorter by 1/500. */
+UNIT_TEST(the_record_of_a_lease_expires_no_later_than_the_lease)
+{
+    open_route(7);
+    SUBMIT(1, "ACQUIRE", .verb = SL_ROUTE_ACQUIRE);
+    orders();
+    now += 400; /* The reply is late. */
+    RECEIVE(HELD, .session = 1, .yes = true, .ms = 50, .key = text("k"),
+            .grant = {.fence = 5, .leased = true, .left_ms = 10000});
+    const struct sl_record *x = sl_ledger_find(&route.ledger, 5);
+    assert_int_equal(x->end_ms, 1000 + 10050 - 10050 / 500 - 1);
+    RECEIVE(NOTE, .ms = 1300, .key = text("l"),
+            .grant = {.fence = 6, .leased = true, .left_ms = 10000});
+    assert_int_equal(sl_ledger_find(&route.ledger, 6)->end_ms, 1300 + 10000 - 21);
+}
+
+UNIT_TEST(the_next_keeper_learns_the_grants_before_the_requests)
+{
+    open_route(7);
+    grant(1, "k", 5, 10000);
+    grant(2, "m", 6, SL_NEVER);
+    RECEIVE(CLIENT, .name = text("bob"), .address = text("a"));
+    RECEIVE(NOTE, .ms = 1000, .key = text("l"),
+            .grant = {.fence = 7, .leased = true, .left_ms = 10000});
+    SUBMIT(3, "three");
+    orders();
+    now += 1000;
+    sl_route_keeper(&route, now, 3, 8);
+    orders();
+    RECEIVE(HERE, .term = 8);
+    assert_string_equal(orders(), "CLOCK 2000\n"
+                                  "CLIENT bob\nRECLAIM 0 l 7 left 8979\n"
+                                  "describe 1\nRECLAIM 1 k 5 left 8979\n"
+                                  "describe 2\nRECLAIM 2 m 6 left -1\n"
+                                  "READY\ndescribe 3\nDO 3 waited 1000: three\n");
+}
+
+UNIT_TEST(a_grant_that_has_ended_is_not_handed_over)
+{
+    open_route(7);
+    grant(1, "k", 5, 10000);
+    grant(2, "l", 6, 10000);
+    grant(3, "m", 7, 500);
+    const sl_fence gone[] = {6};
+    RECEIVE(GONE, .gone = gone, .gone_count = 1);
+    now += 1000;
+    sl_route_keeper(&route, now, 3, 8);
+    orders();
+    RECEIVE(HERE, .term = 8);
+    assert_string_equal(orders(), "CLOCK 2000\ndescribe 3\nnothing\n"
+                                  "describe 1\nRECLAIM 1 k 5 left 8979\nREADY\n");
+}
+
+UNIT_TEST(a_grant_that_is_being_released_is_not_handed_over)
+{
+    open_route(7);
+    grant(1, "k", 5, 10000);
+    SUBMIT(1, "RELEASE", .verb = SL_ROUTE_RELEASE,
+           .released_fence = sl_route_released(&route, &sessions[1], text("k"), 0));
+    orders();
+    assert_null(sl_ledger_find(&route.ledger, 5));
+    sl_route_keeper(&route, now, 3, 8);
+    orders();
+    RECEIVE(HERE, .term = 8);
+    assert_string_equal(orders(), "CLOCK 1000\nREADY\ndescribe 1\nDO 1 waited 0: "
+                                  "RELEASE\n");
+    /* The grant ended with the last keeper, so the client has released it. */
+    RECEIVE(SAY, .session = 1, .what = SL_SAY_LAST, .bytes = text(":0\r\n"));
+    assert_string_equal(orders(), "1 gets :1\r\n\n");
+}
+
+UNIT_TEST(a_RELEASE_that_the_keeper_rejects_leaves_the_record)
+{
+    open_route(7);
+    grant(1, "k", 5, 10000);
+    grant(1, "m", 6, SL_NEVER);
+    grant(2, "x", 7, 10000);
+    assert_int_equal(sl_route_released(&route, &sessions[1], text("k"), 0), 5);
+    assert_int_equal(sl_route_released(&route, &sessions[1], text("l"), 0), 0);
+    assert_int_equal(sl_route_released(&route, &sessions[1], text("l"), 5), 0);
+    assert_int_equal(sl_route_released(&route, &sessions[2], text("k"), 5), 5);
+    assert_int_equal(sl_route_released(&route, &sessions[2], text("m"), 6), 0);
+    assert_int_equal(sl_route_released(&route, &sessions[1], text("m"), 6), 6);
+}
+
+UNIT_TEST(a_grant_that_the_keeper_rejects_closes_its_client_only_without_a_lease)
+{
+    open_route(7);
+    grant(1, "k", 5, 10000);
+    grant(2, "m", 6, SL_NEVER);
+    RECEIVE(LOST, .session = 1, .fence = 5);
+    assert_string_equal(orders(), "lost\n");
+    RECEIVE(LOST, .session = 2, .fence = 6);
+    assert_string_equal(orders(), "lost\nclose 2: closed\nEND 2\n");
+    assert_int_equal(route.ledger.by_fence.count, 0);
+}
+
+/* --- Ending a route --------------------------------------------------------------------------- */
+
+UNIT_TEST(unanswered_requests_are_sent_again_with_the_time_that_they_have_waited)
+{
+    open_route(7);
+    SUBMIT(1, "one", .waits = true);
+    orders();
+    now += 300;
+    SUBMIT(2, "two");
+    orders();
+    sl_route_link(&route, now);
+    assert_string_equal(orders(), "COME 7\n");
+    RECEIVE(SAY, .session = 1, .what = SL_SAY_LAST, .bytes = text("+OLD"));
+    assert_string_equal(orders(), ""); /* Of the old route. */
+    now += 100;
+    RECEIVE(HERE, .term = 7);
+    assert_string_equal(orders(),
+                        "CLOCK 1400\nREADY\ndescribe 1\nDO 1 waited 400: one\n"
+                        "describe 2\nDO 2 waited 100: two\n");
+}
+
+/* The client received no reply, and the ACQUIRE is sent again. So nobody would release the first
+ * grant. */
+UNIT_TEST(a_grant_whose_reply_was_lost_is_dropped)
+{
+    open_route(7);
+    SUBMIT(1, "ACQUIRE", .verb = SL_ROUTE_ACQUIRE);
+    orders();
+    RECEIVE(HELD, .session = 1, .yes = true, .key = text("k"),
+            .grant = {.fence = 5, .leased = true, .left_ms = 10000});
+    sl_route_keeper(&route, now, 3, 8);
+    orders();
+    RECEIVE(HERE, .term = 8);
+    assert_string_equal(orders(), "CLOCK 1000\ndescribe 1\nDROP 1 k 5\nREADY\nDO 1 "
+                                  "waited 0: ACQUIRE\n");
+    assert_int_equal(route.ledger.by_fence.count, 0);
+}
+
+UNIT_TEST(a_grant_for_a_client_that_has_left_is_returned)
+{
+    open_route(7);
+    SUBMIT(1, "ACQUIRE", .verb = SL_ROUTE_ACQUIRE, .waits = true);
+    orders();
+    RECEIVE(HELD, .session = 1, .yes = true, .key = text("k"),
+            .grant = {.fence = 5, .leased = true, .left_ms = 10000});
+    RECEIVE(SAY, .session = 1, .what = SL_SAY_LAST, .bytes = text("*5"));
+    assert_string_equal(orders(), "1 gets *5\nDROP 1 k 5\n");
+    assert_int_equal(route.ledger.by_fence.count, 0);
+}
+
+UNIT_TEST(a_lost_commit_is_settled_by_its_REQUEST_id)
+{
+    open_route(7);
+    begin(1, "id-1");
+    SUBMIT(1, "TX.COMMIT", .verb = SL_ROUTE_TX_COMMIT);
+    orders();
+    sl_route_keeper(&route, now, 3, 8);
+    assert_string_equal(orders(), "1 settles id-1\nCOME 8\n");
+    RECEIVE(HERE, .term = 8);
+    assert_string_equal(orders(), "CLOCK 1000\nREADY\ndescribe 1\nDO 1 waited 0: "
+                                  "TX.OUTCOME\n");
+    RECEIVE(SAY, .session = 1, .what = SL_SAY_LAST, .bytes = text(":9\r\n"));
+    assert_string_equal(orders(), "1 gets :9\r\n\n");
+}
+
+UNIT_TEST(the_reply_to_a_lost_commit_says_what_is_known)
+{
+    static const char *const replies[] = {"-ERR", "$-1"}, *const wanted[] = {"ASK",
+                                                                             "STALE"};
+    for (int i = 0; i < 2; i++) {
+        char line[40];
+        open_route(7 + (uint64_t)i);
+        begin(1, "id-1");
+        SUBMIT(1, "TX.COMMIT", .verb = SL_ROUTE_TX_COMMIT);
+        orders();
+        open_route(20 + (uint64_t)i);
+        RECEIVE(SAY, .session = 1, .what = SL_SAY_LAST, .bytes = text(replies[i]));
+        snprintf(line, sizeof line, "1 gets %s\n", wanted[i]);
+        assert_string_equal(orders(), line);
+    }
+}
+
+UNIT_TEST(without_a_REQUEST_id_the_outcome_of_a_lost_commit_is_unknown)
+{
+    open_route(7);
+    begin(1, "");
+    begin(2, "id-2");
+    SUBMIT(1, "TX.COMMIT", .verb = SL_ROUTE_TX_COMMIT);
+    SUBMIT(2, "TX.COMMIT", .verb = SL_ROUTE_TX_COMMIT);
+    orders();
+    settles = false; /* Out of memory. */
+    sl_route_keeper(&route, now, 3, 8);
+    assert_string_equal(orders(),
+                        "1 gets UNKNOWN\n2 settles id-2\n2 gets UNKNOWN\nCOME 8\n");
+}
+
+UNIT_TEST(a_transaction_is_lost_with_its_keeper)
+{
+    open_route(7);
+    for (uint64_t i = 1; i <= 4; i++) begin(i, "id");
+    SUBMIT(1, "TX.GET", .verb = SL_ROUTE_TX);
+    SUBMIT(2, "TX.ABORT", .verb = SL_ROUTE_TX_ABORT);
+    SUBMIT(3, "TX.BEGIN", .verb = SL_ROUTE_TX_BEGIN);
+    orders();
+    sl_route_keeper(&route, now, 3, 8);
+    assert_string_equal(orders(),
+                        "1 gets STALE\n2 gets OK\n4 lost its transaction\nCOME 8\n");
+    RECEIVE(HERE, .term = 8);
+    assert_string_equal(orders(),
+                        "CLOCK 1000\nREADY\ndescribe 3\nDO 3 waited 0: TX.BEGIN\n");
+}
+
+UNIT_TEST(a_commit_that_was_not_sent_is_rejected)
+{
+    open_route(7);
+    begin(1, "id-1");
+    has_space = false;
+    SUBMIT(1, "TX.COMMIT", .verb = SL_ROUTE_TX_COMMIT);
+    orders();
+    sl_route_keeper(&route, now, 3, 8);
+    assert_string_equal(orders(), "1 gets STALE\nCOME 8\n");
+}
+
+UNIT_TEST(a_rejected_TX_BEGIN_keeps_the_REQUEST_id)
+{
+    open_route(7);
+    begin(1, "id-1");
+    SUBMIT(1, "TX.BEGIN", .verb = SL_ROUTE_TX_BEGIN, .id = text("id-2"));
+    orders();
+    RECEIVE(SAY, .session = 1, .what = SL_SAY_LAST, .tx = 71, .bytes = text("-ERR"));
+    SUBMIT(1, "TX.COMMIT", .verb = SL_ROUTE_TX_COMMIT);
+    orders();
+    sl_route_keeper(&route, now, 3, 8);
+    assert_string_equal(orders(), "1 settles id-1\nCOME 8\n");
+}
+
+UNIT_TEST(a_transaction_that_has_ended_is_forgotten)
+{
+    open_route(7);
+    begin(1, "id-1");
+    SUBMIT(1, "TX.COMMIT", .verb = SL_ROUTE_TX_COMMIT);
+    orders();
+    RECEIVE(SAY, .session = 1, .what = SL_SAY_LAST, .tx = 0, .bytes = text(":9"));
+    orders();
+    SUBMIT(1, "TX.COMMIT", .verb = SL_ROUTE_TX_COMMIT);
+    orders();
+    sl_route_keeper(&route, now, 3, 8);
+    assert_string_equal(orders(), "COME 8\n"); /* It is sent again, and rejected. */
+    open_route(9);
+    begin(2, "id-2");
+    leave(2); /* RESET begins another session. */
+    assert_false(sessions[2].tx != 0 || sessions[2].tx_request.n != 0);
+}
+
+UNIT_TEST(a_client_with_half_of_a_reply_is_closed)
+{
+    open_route(7);
+    SUBMIT(1, "one");
+    SUBMIT(2, "two");
+    orders();
+    RECEIVE(SAY, .session = 1, .what = SL_SAY_MORE, .bytes = text("*2"));
+    assert_string_equal(orders(), "1 reads *2\n");
+    sl_route_link(&route, now);
+    assert_string_equal(orders(), "close 1: half replied\nCOME 7\n");
+}
+
+UNIT_TEST(the_keeper_learns_that_a_client_has_left)
+{
+    open_route(7);
+    SUBMIT(1, "one");
+    orders();
+    said[0] = '\0';
+    leave(1);
+    assert_string_equal(said, "END 1\n");
+    SUBMIT(2, "two");
+    said[0] = '\0';
+    leave(2); /* The keeper does not know it. */
+    assert_string_equal(said, "");
+}
+
+UNIT_TEST(the_keeper_learns_that_the_node_rejected_a_command_of_a_transaction)
+{
+    struct sl_failover_message m;
+    open_route(7);
+    SUBMIT(2, "two");
+    orders();
+    begin(1, "id");
+    assert_true(sl_route_failed(&route, &sessions[1], "TX.PUT", &m));
+    assert_int_equal(m.type, SL_FAILOVER_FAIL);
+    assert_int_equal(m.session, 1);
+    assert_false(sl_route_failed(&route, &sessions[2], "TX.PUT", &m));
+}
+
+/* --- Without a route -------------------------------------------------------------------------- */
+
+UNIT_TEST(without_a_keeper_requests_wait_for_keeper_wait)
+{
+    SUBMIT(1, "one");
+    now += 4999;
+    sl_route_second(&route, now, false);
+    assert_string_equal(orders(), "");
+    assert_false(sl_route_gives_up(&route, now));
+    SUBMIT(2, "two", .settles = true);
+    now += 1;
+    sl_route_second(&route, now, false);
+    assert_string_equal(orders(), "1 gets NOKEEPER\n");
+    assert_true(sl_route_gives_up(&route, now));
+    now += 4999;
+    sl_route_second(&route, now, false);
+    assert_string_equal(orders(), "2 gets ASK LATER\n");
+}
+
+UNIT_TEST(clients_with_unleased_grants_are_closed_when_the_keeper_cannot_be_reached)
+{
+    open_route(7);
+    grant(1, "k", 5, SL_NEVER);
+    grant(2, "l", 6, 100000);
+    sl_route_link(&route, now);
+    orders();
+    now += 1199;
+    sl_route_tick(&route, now);
+    assert_string_equal(orders(), "");
+    now += 1;
+    assert_true(sl_route_due(&route) <= now);
+    sl_route_tick(&route, now);
+    assert_string_equal(orders(), "close 1: cut off\n");
+    assert_int_equal(route.ledger.by_fence.count, 1);
+    assert_true(sl_route_due(&route) == SL_NEVER);
+}
+
+/* Neither the keeper nor a new one releases the locks while the storage shows the same term and
+ * heartbeat. */
+UNIT_TEST(an_unchanged_heartbeat_keeps_the_clients_of_a_cut_off_node)
+{
+    const struct sl_storage_result same = {
+        .term_record = {.term = 7, .node = 2, .heartbeat = 40}};
+    const struct sl_storage_result next = {
+        .term_record = {.term = 7, .node = 2, .heartbeat = 41}};
+    sl_election_term_read(election, now, now, &same);
+    open_route(7);
+    grant(1, "k", 5, SL_NEVER);
+    sl_route_link(&route, now);
+    orders();
+    now += 1000;
+    sl_election_term_read(election, now, now - 10, &same);
+    now += 1000;
+    sl_route_tick(&route, now);
+    assert_string_equal(orders(), "");
+    sl_election_term_read(election, now, now - 10, &next);
+    now += 200;
+    sl_route_tick(&route, now);
+    assert_string_equal(orders(), "close 1: cut off\n");
+}
+
+/* --- This node becomes the keeper, or steps down ------------------------------------------------ */
+
+UNIT_TEST(the_requests_of_a_new_keeper_run_here)
+{
+    open_route(7);
+    SUBMIT(1, "one");
+    orders();
+    SUBMIT(2, "two", .arrived_ms = 900);
+    has_space = false;
+    sl_route_lead(&route, now, SELF, 8);
+    assert_string_equal(orders(), "");
+    sl_route_resume(&route);
+    assert_string_equal(orders(), "2 runs here\n1 runs here\n");
+    SUBMIT(3, "three"); /* It needs the reports of other nodes. */
+    assert_string_equal(orders(), "");
+    sl_route_step_down(&route, now);
+    sl_route_keeper(&route, now, 2, 9);
+    assert_string_equal(orders(), ""); /* The ledger is not complete. */
+    sl_route_exported(&route);
+    assert_string_equal(orders(), "COME 9\n");
+    has_space = true;
+    RECEIVE(HERE, .term = 9);
+    assert_string_equal(orders(),
+                        "CLOCK 1000\nREADY\ndescribe 3\nDO 3 waited 0: three\n");
+}
+
+UNIT_TEST(the_keeper_learns_whether_the_node_has_subscribers)
+{
+    open_route(7);
+    sl_route_second(&route, now, true);
+    assert_string_equal(orders(), "CLOCK 1000\nLISTEN 1\n");
+    sl_route_second(&route, now, true);
+    assert_string_equal(orders(), "CLOCK 1000\n");
+    open_route(8);
+    sl_route_second(&route, now, true);
+    assert_string_equal(orders(), "CLOCK 1000\nLISTEN 1\n");
+    RECEIVE(EVENT, .channel = text("c"), .bytes = text("t"));
+    assert_string_equal(orders(), "publish\n");
+}
+
+/* --- Random -------------------------------------------------------------------------------------- */
+
+static uint64_t drawn = 0x9e3779b97f4a7c15u;
+static uint64_t draw(uint64_t n)
+{
+    drawn ^= drawn << 13;
+    drawn ^= drawn >> 7;
+    drawn ^= drawn << 17;
+    return drawn % n;
+}
+
+/* Any message and any event in any order: the invariants hold, and each request is in one place. */
+UNIT_TEST(random_events_keep_the_invariants)
+{
+    for (int i = 0; i < 200000; i++) {
+        uint64_t n = 1 + draw(CLIENTS);
+        struct sl_failover_message m;
+        switch (draw(14)) {
+            case 0: sl_route_keeper(&route, now, (uint32_t)draw(4), draw(3)); break;
+            case 1: sl_route_link(&route, now); break;
+            case 2: RECEIVE(HERE, .term = draw(3)); break;
+            case 3: RECEIVE(NOT, .term = draw(3)); break;
+            case 4:
+                RECEIVE(HELD, .session = n, .yes = draw(2) == 0, .key = text("k"),
+                        .grant = {.fence = 1 + draw(20),
+                                  .leased = draw(2) == 0,
+                                  .left_ms = (sl_ms)draw(10000)});
+                break;
+            case 5:
+            case 6:
+                RECEIVE(SAY, .session = n, .what = (uint32_t)draw(3), .tx = draw(3),
+                        .bytes = text(draw(2) == 0 ? "*5" : ":0\r\n"));
+                break;
+            case 7: RECEIVE(LOST, .session = n, .fence = 1 + draw(20)); break;
+            case 8: leave(n); break;
+            case 9: sl_route_second(&route, now, draw(2) == 0); break;
+            case 10:
+                now += (sl_ms)draw(2000);
+                sl_route_tick(&route, now);
+                break;
+            case 11:
+                if (draw(20) != 0) break;
+                if (!route.leads && !route.exporting)
+                    sl_route_lead(&route, now, SELF, 9);
+                else if (route.leads) sl_route_step_down(&route, now);
+                else sl_route_exported(&route);
+                break;
+            case 12:
+                if (route.leads) sl_route_resume(&route);
+                sl_route_take_back(&route, 1 + draw(20), &m);
+                break;
+            default:
+                if (sessions[n].known && sessions[n].request != NULL) break;
+                SUBMIT(n, "x", .verb = (enum sl_route_verb)draw(7),
+                       .waits = draw(2) == 0, .id = text(draw(2) == 0 ? "id" : ""),
+                       .released_fence = draw(20));
+        }
+        has_space = draw(8) != 0;
+        settles = draw(4) != 0;
+        if (draw(3) != 0 || route.has_order) orders();
+        sl_route_check(&route);
+    }
+}
+
+int main(void)
+{
+    return run_unit_tests_with("failover_route", setup, teardown);
+}
