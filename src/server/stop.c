@@ -40,7 +40,7 @@ static void tell_holders(struct server *s, struct sl_bytes key)
         /* The grant survives the restart. */
         if (v.leased && sl_state_keeps(s)) continue;
         /* The holder's node reports the grant to the next keeper. */
-        if (n != NULL && n->proxy_node != 0) continue;
+        if (n != NULL && n->guest != NULL) continue;
         sl_event_publish(s, &(struct sl_event){.type = SL_EVENT_BROKEN,
                                                .key = key,
                                                .fence = v.fence,

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "server/arbiter/local_internal.h"
+#include "server/forward/proxy.h"
 
 /* --- Events ------------------------------------------------------------------------------ */
 
@@ -156,6 +157,7 @@ static void end_session(struct server *s, struct session *n)
         sl_request_end(r);
     }
     sl_list_remove(&n->lingering);
+    sl_proxy_session_over(s, n);
     sl_index_remove(&s->by_id, n, s->by_id.kind->hash(n, &s->by_id));
     free(n);
 }

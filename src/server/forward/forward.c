@@ -118,7 +118,7 @@ bool sl_forward_must_decide(const struct request *r)
 {
     const struct sl_forward *f = r->s->forward;
     if (!f->route.leads) return r->c->proxy == NULL;
-    return f->reports_until_ms != 0 && (r->command->flags & SL_COMPLETE) != 0;
+    return f->guests.reports_until_ms != 0 && (r->command->flags & SL_COMPLETE) != 0;
 }
 
 void sl_forward_submit(struct arbiter *a, struct request *r)
@@ -382,7 +382,8 @@ void sl_forward_linked(struct server *s, sl_node_id id)
 void sl_forward_unlinked(struct server *s, sl_node_id id, enum sl_link_end how)
 {
     if (s->forward == NULL) return;
-    sl_proxy_close_all(s, id);
+    sl_guests_unlinked(&s->forward->guests, id);
+    sl_proxy_carry_out(s);
     link_changed(s, id);
     if (how != SL_END_REPLACED) sl_forward_unreached(s, id, how);
 }

@@ -3,8 +3,8 @@
 #ifndef SL_SERVER_FORWARD_FORWARD_INTERNAL_H
 #define SL_SERVER_FORWARD_FORWARD_INTERNAL_H
 
+#include "failover/guests.h"
 #include "failover/route.h"
-#include "failover/witness.h"
 #include "server/forward/forward.h"
 #include "server/net/links.h"
 #include "storage/storage.h"
@@ -23,17 +23,10 @@ struct sl_forward {
     struct sl_election *election;
     struct sl_route route; /* This node, while another node is the keeper. */
     bool carrying;         /* Orders of the route are being carried out. */
-    uint64_t term;         /* The last term in which this node was the keeper. */
     /* While this node copies its table to the ledger: the table is copied up to this cursor. */
     uint64_t export_cursor;
-    /* As a new keeper: until when to wait for reports; 0: not waiting. */
-    sl_ms reports_until_ms;
-
-    struct sl_index proxies; /* Proxies, by node and session. */
+    struct sl_guests guests; /* This node as the keeper: the clients of other nodes. */
     struct sl_list stalled;  /* Proxies whose output waits for space on the link. */
-    struct sl_guest_node nodes[SL_ELECTION_NODES_MAX];
-
-    struct sl_witness witness;
 
     struct sl_term_op { /* At most one storage operation of each kind at a time. */
         struct sl_storage_op op;
@@ -44,9 +37,6 @@ struct sl_forward {
     sl_fence fence_limit; /* The limits to write with the next renewal. */
     sl_ms longest_ms;
     bool state_wanted; /* state.h waits for the write of these limits. */
-    struct {
-        uint64_t served, reclaimed, refused;
-    } counts;
 };
 
 /* --- forward.c ------------------------------------------------------------------------- */
@@ -64,31 +54,26 @@ bool sl_forward_carry_out(struct server *s);
 
 /* --- proxy.c ---------------------------------------------------------------------------- */
 
-void sl_proxy_init(struct server *s);
 void sl_proxy_received(struct server *s, sl_node_id from,
                        const struct sl_failover_message *m);
+
+/* Carry out the orders of the guests. */
+void sl_proxy_carry_out(struct server *s);
+
+/* Return the nodes to which there is a link: bit n for node n. */
+uint32_t sl_proxy_linked(const struct server *s);
 
 /* Flush the proxies whose output waits for space on a link. */
 void sl_proxy_flush_stalled(struct server *s);
 
-/* Close the proxies of a node (0: of all nodes), because the link has ended or this node is no
- * longer the keeper. */
-void sl_proxy_close_all(struct server *s, sl_node_id node);
-
-/* Whether all linked nodes have reported their ledgers. */
-bool sl_proxy_all_ready(const struct server *s);
-
 /* As keeper, add a reported grant to the table. `n` is the session of its holder; NULL: the
- * holder has left. Returns false if the grant can no longer be held. */
-bool sl_forward_reclaim(struct server *s, struct session *n,
+ * holder has left. */
+void sl_forward_reclaim(struct server *s, struct session *n,
                         const struct sl_grant_view *v, struct sl_bytes key);
 
 /* Callbacks of the local arbiter (arbiter/local.h). */
 void sl_forward_held(struct conn *c, struct sl_bytes key, sl_fence fence, bool fresh);
 void sl_forward_gone(struct server *s, sl_fence fence, bool at_once);
-
-/* As keeper, send the reports to other nodes that are due. */
-void sl_forward_send_reports(struct server *s);
 
 /* --- Messages -------------------------------------------------------------------------- */
 

@@ -5,20 +5,11 @@
 #ifndef SL_SERVER_FORWARD_PROXY_H
 #define SL_SERVER_FORWARD_PROXY_H
 
-#include "majority/message.h"
 #include "server/net/conn.h"
 
 struct sl_proxy {
-    struct conn *c;
-    sl_node_id node;
-    uint64_t session; /* The session of the client on that node. */
-    sl_ms came_ms;    /* When its last command arrived at the keeper. */
-    sl_ms arrived_ms; /* When its last command arrived at the client's node. */
-    bool busy;        /* The proxy has an unanswered command. */
-    bool ran;         /* The proxy has run that command. */
-    /* The client's node knows that the proxy ends, or the link to the node has ended. */
-    bool gone;
-    bool adrift; /* The link to the node has ended, so the proxy's grants linger. */
+    struct conn *c; /* Its session is a guest (failover/guests.h). */
+    bool ran;       /* The proxy has run its last command. */
     struct sl_list stalled;
 };
 
@@ -26,7 +17,7 @@ struct sl_proxy {
 
 static inline sl_ms sl_proxy_arrived_ms(const struct conn *c)
 {
-    return c->proxy->arrived_ms;
+    return c->session->guest->arrived_ms;
 }
 
 /* Send the proxy's output to its node, while the link has space. */
@@ -34,6 +25,9 @@ void sl_proxy_flush(struct conn *c);
 
 /* Tell the node that the keeper has closed the proxy, unless the node knows. */
 void sl_proxy_closed(struct conn *c);
+
+/* Forget a session that has ended, if it was that of a proxy. */
+void sl_proxy_session_over(struct server *s, struct session *n);
 
 /* Whether the keeper has granted this connection a lock without a lease. */
 bool sl_forward_holds_unleased(const struct conn *c);

@@ -16,8 +16,6 @@
 #include "server/observe/log.h"
 
 #define LOCKS_A_STEP 64
-/* How long a new keeper waits for reports of other nodes before it says "not held". */
-#define REPORTS_MS 1000
 
 /* --- Operations of the storage -------------------------------------------------------------- */
 
@@ -63,7 +61,7 @@ static void renewed(struct sl_storage_op *op)
     sl_election_view(f->election, &v);
     if (!f->route.leads) return;
     sl_table_set_authority(s->table, v.authority_end_ms);
-    if (f->renew.has_state && op->term == f->term) sl_state_written(s, ok);
+    if (f->renew.has_state && op->term == f->guests.term) sl_state_written(s, ok);
 }
 
 static void submit_op(struct server *s, struct sl_term_op *d,
@@ -127,7 +125,7 @@ static void log_term(enum sl_log_level level, const char *what, uint64_t term,
 static void export(struct server *s, struct sl_bytes key, const struct sl_grant_view *v)
 {
     const struct session *n = sl_server_session(s, v->session_id);
-    struct conn *c = n == NULL || n->proxy_node != 0 ? NULL : n->conn;
+    struct conn *c = n == NULL || n->guest != NULL ? NULL : n->conn;
     if (v->broken || (!v->leased && c == NULL)) return;
     sl_ms end_ms = v->leased ? sl_ms_after(s->now.ms, v->left_ms) : SL_NEVER;
     const struct sl_record x = sl_record_of(key, v, c != NULL ? v->session_id : 0,
@@ -225,10 +223,9 @@ static void end_term(struct server *s, uint64_t term)
     log_term(SL_LOG_WARN, "this node is no longer the keeper", term, "keys",
              (int64_t)table.keys);
     sl_route_step_down(&f->route, s->now.ms);
-    f->reports_until_ms = 0;
     f->export_cursor = 0;
-    sl_witness_forget(&f->witness);
-    sl_proxy_close_all(s, 0);
+    sl_guests_stop(&f->guests);
+    sl_proxy_carry_out(s);
     move_clients(s);
     sl_table_set_authority(s->table, 0);
     sl_transactions_depose(s, term);
@@ -248,16 +245,13 @@ static void begin_term(struct server *s, const struct sl_election_order *o)
     s->effects_left = left;
     sl_route_lead(&f->route, s->now.ms, (uint32_t)s->settings->node, o->term);
     sl_forward_carry_out(s); /* Answer what the last keeper left behind. */
-    f->term = o->term;
     f->fence_limit = o->before.fence_limit;
     f->longest_ms = o->before.longest_ms;
     sl_election_view(f->election, &v);
     sl_table_set_authority(s->table, v.authority_end_ms);
     if (o->quiet_ms > 0) sl_table_recover(s->table, s->now.ms + o->quiet_ms);
     sl_state_begin_term(s, o->before.fence_limit, o->before.longest_ms);
-    f->reports_until_ms = o->quiet_ms == 0        ? 0
-                          : sl_proxy_all_ready(s) ? s->now.ms
-                                                  : s->now.ms + REPORTS_MS;
+    sl_guests_lead(&f->guests, s->now.ms, o->term, o->quiet_ms > 0, sl_proxy_linked(s));
     sl_transactions_lead(s, o->term);
     /* Run the queued requests here. Those that need the reports are queued again. */
     sl_route_resume(&f->route);
@@ -311,11 +305,7 @@ static bool continue_work(struct server *s)
     struct sl_forward *f = s->forward;
     if (f->route.exporting && !export_more(s)) return false;
     if (f->route.leads && !reclaim_own(s)) return false;
-    if (f->route.leads && f->reports_until_ms != 0 &&
-        f->reports_until_ms <= s->now.ms) {
-        f->reports_until_ms = 0;
-        sl_route_resume(&f->route);
-    }
+    if (sl_guests_reports_end(&f->guests, s->now.ms)) sl_route_resume(&f->route);
     return sl_forward_carry_out(s);
 }
 
@@ -328,7 +318,7 @@ bool sl_forward_pump(struct arbiter *a)
         sl_election_tick(f->election, s->now.ms);
     if (sl_route_due(&f->route) <= s->now.ms) sl_route_tick(&f->route, s->now.ms);
     sl_forward_carry_out(s);
-    sl_forward_send_reports(s);
+    sl_proxy_carry_out(s);
     while (sl_election_next(f->election, &o)) carry_out(s, &o);
     return continue_work(s);
 }
@@ -338,9 +328,7 @@ sl_ms sl_forward_due(const struct arbiter *a)
     const struct server *s = a->s;
     sl_ms due = sl_election_due(s->forward->election);
     if (sl_route_due(&s->forward->route) < due) due = sl_route_due(&s->forward->route);
-    if (s->forward->witness.due_ms < due) due = s->forward->witness.due_ms;
-    sl_ms reports = s->forward->reports_until_ms == 0 ? SL_NEVER
-                                                      : s->forward->reports_until_ms;
+    sl_ms reports = sl_guests_due(&s->forward->guests);
     return reports < due ? reports : due;
 }
 
@@ -376,8 +364,8 @@ struct arbiter *sl_forward_start(struct server *s)
         .hash_key = s->hash_key,
         .election = f->election};
     sl_route_init(&f->route, &route, s->now.ms);
-    sl_proxy_init(s);
-    sl_witness_init(&f->witness);
+    sl_list_init(&f->stalled);
+    sl_guests_init(&f->guests, s->table, s->hash_key);
     sl_transactions_watch(s, term_changed);
     sl_forward_members(s);
     sl_local_of(s)->observer = &observer;
@@ -431,7 +419,7 @@ void sl_forward_view(const struct server *s, struct sl_forward_view *out)
     sl_election_view(f->election, &v);
     const struct sl_route *r = &f->route;
     *out = (struct sl_forward_view){.keeper = r->keeper,
-                                    .term = r->leads ? f->term : r->keeper_term,
+                                    .term = r->leads ? f->guests.term : r->keeper_term,
                                     .leads = r->leads,
                                     .open = r->open,
                                     .authority_ms = v.authority_end_ms > s->now.ms
@@ -439,12 +427,12 @@ void sl_forward_view(const struct server *s, struct sl_forward_view *out)
                                                         : 0,
                                     .queued = r->queued_count,
                                     .sent = r->sent_count,
-                                    .proxies = f->proxies.count,
+                                    .proxies = f->guests.by_client.count,
                                     .records = r->ledger.by_fence.count,
                                     .forwarded = r->forwarded,
-                                    .served = f->counts.served,
-                                    .reclaimed = f->counts.reclaimed,
-                                    .refused = f->counts.refused + r->refused,
+                                    .served = f->guests.served,
+                                    .reclaimed = f->guests.reclaimed,
+                                    .refused = f->guests.refused + r->refused,
                                     .claims = v.claims,
                                     .routes = r->number};
 }

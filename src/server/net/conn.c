@@ -238,7 +238,7 @@ bool sl_address_text(const struct sockaddr_in6 *a, char *out, size_t n)
 
 void sl_conn_address(const struct conn *c, char *out, size_t n)
 {
-    if (c->proxy != NULL) snprintf(out, n, "node %u", c->proxy->node);
+    if (c->proxy != NULL) snprintf(out, n, "node %u", c->session->guest->node);
     else if (!sl_address_text(&c->peer, out, n))
         snprintf(out, n, "%s", c->server->settings->socket);
 }

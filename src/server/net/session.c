@@ -8,10 +8,6 @@
 #include "server/forward/proxy.h"
 #include "server/net/conn.h"
 
-/* The minimum time for which sessions of another node's clients linger when the link to that node
- * breaks, because the node may reconnect. */
-#define ADRIFT_MS 2000
-
 /* --- Sessions by number --------------------------------------------------- */
 
 static uint64_t hash_session(const void *item, const struct sl_index *x)
@@ -87,7 +83,7 @@ int sl_conn_describe(struct conn *c)
 static sl_ms linger_of(const struct conn *c)
 {
     sl_ms ms = c->server->settings->linger_ms;
-    return c->proxy != NULL && c->proxy->adrift && ms < ADRIFT_MS ? ADRIFT_MS : ms;
+    return c->session->guest == NULL ? ms : sl_guest_linger_ms(c->session->guest, ms);
 }
 
 /* Add a session to the lingering sessions, which are ordered by when they end. */

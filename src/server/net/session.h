@@ -7,6 +7,7 @@
 #ifndef SL_SERVER_NET_SESSION_H
 #define SL_SERVER_NET_SESSION_H
 
+#include "failover/guests.h"
 #include "server/server.h"
 
 /* How a connection ends. This determines what happens to its locks without a lease. */
@@ -24,10 +25,8 @@ struct session {
     struct conn *conn;   /* NULL: the connection is closed. */
     /* The RESET to answer when this session has ended; NULL: none. */
     struct request *resets;
-    /* For a proxy: the node of its client; 0: a client of this node. */
-    uint32_t proxy_node;
-    /* For a proxy: the number of the client's session on that node. */
-    uint64_t proxy_id;
+    /* For a proxy: the client of another node; owned. NULL: a client of this node. */
+    struct sl_guest *guest;
     sl_ms linger_end_ms;
     struct sl_list lingering;
 };

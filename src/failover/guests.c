@@ -1,0 +1,465 @@
+/* guests.c - the other nodes and their clients, as the keeper sees them. */
+#include "failover/guests.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* --- Indexes ------------------------------------------------------------------------------ */
+
+struct guest_key {
+    uint64_t node, id;
+};
+
+static uint64_t hash_key(struct guest_key k, uint64_t seed)
+{
+    return sl_hash_u64(k.id * 31 + k.node, seed);
+}
+
+static struct guest_key key_of(const struct sl_guest *n)
+{
+    return (struct guest_key){n->node, n->id};
+}
+
+static uint64_t hash_client(const void *item, const struct sl_index *x)
+{
+    return hash_key(key_of(item), x->seed);
+}
+
+static bool same_client(const void *item, struct sl_bytes key)
+{
+    const struct guest_key k = key_of(item);
+    return memcmp(&k, key.at, key.n) == 0;
+}
+
+static uint64_t hash_session(const void *item, const struct sl_index *x)
+{
+    return sl_hash_u64(((const struct sl_guest *)item)->session->id, x->seed);
+}
+
+static bool same_session(const void *item, struct sl_bytes key)
+{
+    return memcmp(&((const struct sl_guest *)item)->session->id, key.at, key.n) == 0;
+}
+
+static const struct sl_index_kind by_client = {.hash = hash_client,
+                                               .same = same_client};
+static const struct sl_index_kind by_session = {.hash = hash_session,
+                                                .same = same_session};
+
+struct sl_guest *sl_guests_find(const struct sl_guests *g, uint32_t node, uint64_t id)
+{
+    const struct guest_key k = {node, id};
+    const struct sl_index *x = &g->by_client;
+    return sl_index_find(x, (struct sl_bytes){(const char *)&k, sizeof k},
+                         hash_key(k, x->seed));
+}
+
+static const struct sl_guest *find_session(const struct sl_guests *g, uint64_t id)
+{
+    const struct sl_index *x = &g->by_session;
+    return sl_index_find(x, (struct sl_bytes){(const char *)&id, sizeof id},
+                         sl_hash_u64(id, x->seed));
+}
+
+/* --- Guests -------------------------------------------------------------------------------- */
+
+static bool accepts(const struct sl_guests *g, uint32_t from)
+{
+    return g->leads && g->nodes[from].open && !g->stopping;
+}
+
+bool sl_guests_lacks(const struct sl_guests *g, uint32_t from,
+                     const struct sl_failover_message *m)
+{
+    bool needs = m->type == SL_FAILOVER_DO || m->type == SL_FAILOVER_RECLAIM ||
+                 m->type == SL_FAILOVER_CLIENT || m->type == SL_FAILOVER_DROP;
+    return needs && accepts(g, from) && m->session != 0 &&
+           sl_guests_find(g, from, m->session) == NULL;
+}
+
+int sl_guests_open(struct sl_guests *g, struct sl_guest *n, uint32_t node, uint64_t id,
+                   struct sl_session *session)
+{
+    assert(g->leads && node != 0 && node < SL_ELECTION_NODES_MAX && id != 0);
+    if (g->nodes[node].count >= SL_GUESTS_MAX) return SLUICE_EFULL;
+    if (sl_index_reserve(&g->by_client) != SLUICE_OK ||
+        sl_index_reserve(&g->by_session) != SLUICE_OK)
+        return SLUICE_ENOMEM;
+    *n = (struct sl_guest){.node = node, .id = id, .session = session, .open = true};
+    sl_list_init(&n->due);
+    sl_list_append(&g->all, &n->all);
+    sl_index_put(&g->by_client, n, hash_client(n, &g->by_client));
+    sl_index_put(&g->by_session, n, hash_session(n, &g->by_session));
+    g->nodes[node].count++;
+    return SLUICE_OK;
+}
+
+bool sl_guests_closed(struct sl_guests *g, struct sl_guest *n,
+                      struct sl_failover_message *out)
+{
+    if (!n->open) return false;
+    assert(g->nodes[n->node].count > 0);
+    sl_index_remove(&g->by_client, n, hash_client(n, &g->by_client));
+    sl_list_remove(&n->due);
+    g->nodes[n->node].count--;
+    n->open = false;
+    *out = (struct sl_failover_message){.type = SL_FAILOVER_CUT, .session = n->id};
+    return !n->gone;
+}
+
+void sl_guests_over(struct sl_guests *g, struct sl_guest *n)
+{
+    assert(!n->open);
+    sl_index_remove(&g->by_session, n, hash_session(n, &g->by_session));
+    sl_list_remove(&n->all);
+    sl_list_remove(&n->due);
+}
+
+sl_ms sl_guest_linger_ms(const struct sl_guest *n, sl_ms ms)
+{
+    return n->adrift && ms < SL_ADRIFT_MS ? SL_ADRIFT_MS : ms;
+}
+
+static void is_due(struct sl_guests *g, struct sl_guest *n)
+{
+    if (sl_list_empty(&n->due)) sl_list_append(&g->due, &n->due);
+}
+
+/* Forget what a node (0: all nodes) has reported, and close its guests. */
+static void lose(struct sl_guests *g, uint32_t node)
+{
+    for (uint32_t i = 1; i < SL_ELECTION_NODES_MAX; i++)
+        if (node == 0 || node == i)
+            g->nodes[i] = (struct sl_guest_node){.count = g->nodes[i].count};
+    for (struct sl_list *i = g->all.next; i != &g->all; i = i->next) {
+        struct sl_guest *n = sl_container_of(i, struct sl_guest, all);
+        if (!n->open || (node != 0 && n->node != node)) continue;
+        n->gone = n->adrift = true;
+        is_due(g, n);
+    }
+}
+
+static void order(struct sl_guests *g, struct sl_guests_order o)
+{
+    assert(!g->has_order); /* The caller fetches all orders after each message. */
+    g->order = o;
+    g->has_order = true;
+}
+
+void sl_guests_unlinked(struct sl_guests *g, uint32_t node)
+{
+    lose(g, node);
+    order(g, (struct sl_guests_order){.type = SL_GUESTS_ORDER_LISTEN});
+}
+
+/* --- This node becomes the keeper, or steps down ---------------------------------------- */
+
+static bool all_ready(const struct sl_guests *g, uint32_t linked)
+{
+    for (uint32_t i = 1; i < SL_ELECTION_NODES_MAX; i++)
+        if ((linked >> i & 1) != 0 && !g->nodes[i].ready) return false;
+    return true;
+}
+
+void sl_guests_lead(struct sl_guests *g, sl_ms now_ms, uint64_t term, bool quiet,
+                    uint32_t linked)
+{
+    assert(!g->leads);
+    g->leads = true;
+    g->term = term;
+    g->reports_until_ms = !quiet                 ? 0
+                          : all_ready(g, linked) ? now_ms
+                                                 : now_ms + SL_REPORTS_MS;
+}
+
+void sl_guests_stop(struct sl_guests *g)
+{
+    assert(g->leads);
+    g->leads = false;
+    g->reports_until_ms = 0;
+    sl_witness_forget(&g->witness);
+    lose(g, 0);
+    order(g, (struct sl_guests_order){.type = SL_GUESTS_ORDER_LISTEN});
+}
+
+bool sl_guests_reports_end(struct sl_guests *g, sl_ms now_ms)
+{
+    if (g->reports_until_ms == 0 || g->reports_until_ms > now_ms) return false;
+    g->reports_until_ms = 0;
+    return true;
+}
+
+/* --- The lock table --------------------------------------------------------------------------- */
+
+size_t sl_guests_held(struct sl_guests *g, struct sl_now now, const struct sl_guest *n,
+                      struct sl_bytes key, sl_fence fence, bool fresh,
+                      struct sl_failover_message out[2])
+{
+    struct sl_grant_view v;
+    size_t count = 0;
+    if (!sl_table_inspect_grant(g->table, now, key, fence, &v)) return 0;
+    if (n == NULL) {
+        if (v.leased && g->leads) sl_witness_note(&g->witness, now.ms, key, fence);
+        return 0;
+    }
+    /* A client extends a grant that another client took. */
+    if (!fresh && v.name.n + v.address.n > 0)
+        out[count++] = (struct sl_failover_message){
+            .type = SL_FAILOVER_CLIENT, .name = v.name, .address = v.address};
+    out[count++] = (struct sl_failover_message){.type = SL_FAILOVER_HELD,
+                                                .session = n->id,
+                                                .yes = fresh,
+                                                .ms = now.ms - n->came_ms,
+                                                .key = key,
+                                                .grant = v};
+    return count;
+}
+
+void sl_guests_gone(struct sl_guests *g, sl_ms now_ms, sl_fence fence, bool at_once)
+{
+    if (g->leads) sl_witness_gone(&g->witness, now_ms, fence, at_once);
+}
+
+/* Whether the keeper still waits for the leases of earlier keepers to expire. Until then nothing
+ * was granted, so a reported grant cannot overlap a new one. */
+static bool is_quiet(const struct sl_guests *g, sl_ms now_ms)
+{
+    struct sl_table_stats stats;
+    sl_table_stats(g->table, &stats);
+    return stats.recovering_until_ms > now_ms;
+}
+
+/* Handle a reported grant that is already in the table. Its holder is the same session, or the
+ * session that lingered when the link broke. */
+static bool reclaim_held(struct sl_guests *g, struct sl_now now,
+                         struct sl_session *session, const struct sl_guest *guest,
+                         const struct sl_grant_view *held,
+                         const struct sl_grant_view *v, struct sl_bytes key)
+{
+    /* One node may know of an extension that another does not know of. */
+    if (held->leased) {
+        if (is_quiet(g, now.ms) && v->leased)
+            sl_table_reclaim(g->table, now, NULL, v, key);
+        return true;
+    }
+    if (session == NULL) return false;
+    if (held->session_id == session->id) return true;
+    const struct sl_guest *old = find_session(g, held->session_id);
+    if (old == NULL || old->open || guest == NULL || old->node != guest->node ||
+        old->id != guest->id)
+        return false;
+    return sl_table_rebind(g->table, now, session, key, held->fence) == SLUICE_OK;
+}
+
+bool sl_guests_reclaim(struct sl_guests *g, struct sl_now now,
+                       struct sl_session *session, const struct sl_guest *guest,
+                       const struct sl_grant_view *v, struct sl_bytes key, bool *added)
+{
+    struct sl_grant_view held;
+    bool good;
+    *added = false;
+    if (sl_table_inspect_grant(g->table, now, key, v->fence, &held))
+        good = reclaim_held(g, now, session, guest, &held, v, key);
+    else
+        good = *added = is_quiet(g, now.ms) && (v->leased || session != NULL) &&
+                        sl_table_reclaim(g->table, now, session, v, key) == SLUICE_OK;
+    if (good) g->reclaimed++;
+    else g->refused++;
+    return good;
+}
+
+/* --- Messages ------------------------------------------------------------------------------- */
+
+static void receive_come(struct sl_guests *g, uint32_t from, uint64_t term)
+{
+    bool yes = g->leads && term == g->term && !g->stopping;
+    order(g, (struct sl_guests_order){
+                 .type = SL_GUESTS_ORDER_SEND,
+                 .to = from,
+                 .message = {.type = yes ? SL_FAILOVER_HERE : SL_FAILOVER_NOT,
+                             .term = term}});
+    if (!yes) return;
+    lose(g, from); /* The node begins a new route. */
+    g->nodes[from].open = true;
+}
+
+static void receive_do(struct sl_guests *g, sl_ms now_ms, struct sl_guest *n,
+                       const struct sl_failover_message *m)
+{
+    if (!n->busy) {
+        n->came_ms = now_ms;
+        n->arrived_ms = now_ms - m->ms;
+    }
+    n->busy = true;
+    if (m->last) g->served++;
+    order(g, (struct sl_guests_order){
+                 .type = SL_GUESTS_ORDER_RUN, .guest = n, .message = *m});
+}
+
+static void receive_reclaim(struct sl_guests *g, struct sl_now now, uint32_t from,
+                            struct sl_guest *n, const struct sl_failover_message *m)
+{
+    struct sl_grant_view v = m->grant;
+    bool added;
+    if (m->session == 0) sl_noted_client_take(&g->nodes[from].noted, &v);
+    if (!sl_guests_reclaim(g, now, n == NULL ? NULL : n->session, n, &v, m->key,
+                           &added))
+        order(g, (struct sl_guests_order){.type = SL_GUESTS_ORDER_SEND,
+                                          .to = from,
+                                          .message = {.type = SL_FAILOVER_LOST,
+                                                      .session = m->session,
+                                                      .fence = v.fence}});
+    else if (added && v.leased)
+        order(g,
+              (struct sl_guests_order){.type = SL_GUESTS_ORDER_GIVEN, .ms = v.left_ms});
+}
+
+static void receive_client(struct sl_guests *g, uint32_t from, struct sl_guest *n,
+                           const struct sl_failover_message *m)
+{
+    if (m->session == 0) sl_noted_client_keep(&g->nodes[from].noted, m);
+    if (n == NULL || m->name.n > SL_CLIENT_NAME_MAX) return;
+    /* If this runs out of memory, the client is shown with the address of its node. */
+    sl_table_describe(g->table, n->session, m->name, m->address);
+    order(g, (struct sl_guests_order){
+                 .type = SL_GUESTS_ORDER_NAME, .guest = n, .message = *m});
+}
+
+/* Handle READY. The clients of lingering guests left while the link was down, because otherwise the
+ * node would have opened them again: end their sessions. */
+static void receive_ready(struct sl_guests *g, sl_ms now_ms, uint32_t from,
+                          uint32_t linked)
+{
+    g->nodes[from].ready = true;
+    for (struct sl_list *i = g->all.next; i != &g->all; i = i->next) {
+        struct sl_guest *n = sl_container_of(i, struct sl_guest, all);
+        if (n->node == from && !n->open && !n->session->ended) is_due(g, n);
+    }
+    if (g->reports_until_ms != 0 && all_ready(g, linked)) g->reports_until_ms = now_ms;
+}
+
+static void receive_of_guest(struct sl_guests *g, struct sl_now now, struct sl_guest *n,
+                             const struct sl_failover_message *m)
+{
+    struct sl_ended past;
+    switch (m->type) {
+        case SL_FAILOVER_DO: receive_do(g, now.ms, n, m); break;
+        case SL_FAILOVER_END:
+            n->gone = true;
+            order(g, (struct sl_guests_order){
+                         .type = SL_GUESTS_ORDER_CLOSE, .guest = n, .cut = m->yes});
+            break;
+        case SL_FAILOVER_FAIL:
+            order(g, (struct sl_guests_order){
+                         .type = SL_GUESTS_ORDER_FAIL, .guest = n, .message = *m});
+            break;
+        case SL_FAILOVER_DROP:
+            sl_table_release(g->table, now, n->session, m->key, m->fence, &past);
+            break;
+        default: break; /* Only a keeper sends the other messages. */
+    }
+}
+
+void sl_guests_receive(struct sl_guests *g, struct sl_now now, uint32_t from,
+                       const struct sl_failover_message *m, uint32_t linked)
+{
+    assert(from != 0 && from < SL_ELECTION_NODES_MAX);
+    if (m->type == SL_FAILOVER_COME) {
+        receive_come(g, from, m->term);
+        return;
+    }
+    if (!accepts(g, from))
+        return; /* The node knows, or will learn, that this node is not the keeper. */
+    struct sl_guest *n = sl_guests_find(g, from, m->session);
+    switch (m->type) {
+        case SL_FAILOVER_RECLAIM:
+            if (n != NULL || m->session == 0) receive_reclaim(g, now, from, n, m);
+            break;
+        case SL_FAILOVER_CLIENT: receive_client(g, from, n, m); break;
+        case SL_FAILOVER_READY: receive_ready(g, now.ms, from, linked); break;
+        case SL_FAILOVER_CLOCK:
+            g->nodes[from].clock_ms = m->ms;
+            g->nodes[from].clock_at_ms = now.ms;
+            break;
+        case SL_FAILOVER_LISTEN:
+            g->nodes[from].listens = m->yes;
+            order(g, (struct sl_guests_order){.type = SL_GUESTS_ORDER_LISTEN});
+            break;
+        default:
+            if (n != NULL) receive_of_guest(g, now, n, m);
+    }
+}
+
+/* --- Orders ---------------------------------------------------------------------------------- */
+
+sl_ms sl_guests_due(const struct sl_guests *g)
+{
+    sl_ms reports = g->reports_until_ms == 0 ? SL_NEVER : g->reports_until_ms;
+    return g->witness.due_ms < reports ? g->witness.due_ms : reports;
+}
+
+bool sl_guests_next(struct sl_guests *g, struct sl_now now, uint32_t linked,
+                    struct sl_guests_order *out)
+{
+    if (g->has_order) {
+        g->has_order = false;
+        *out = g->order;
+        return true;
+    }
+    if (!sl_list_empty(&g->due)) {
+        struct sl_guest *n = sl_container_of(g->due.next, struct sl_guest, due);
+        sl_list_remove(&n->due);
+        *out = (struct sl_guests_order){.type = n->open ? SL_GUESTS_ORDER_CLOSE
+                                                        : SL_GUESTS_ORDER_END,
+                                        .guest = n,
+                                        .cut = true};
+        return true;
+    }
+    if (g->witness.due_ms > now.ms) return false;
+    *out = (struct sl_guests_order){.type = SL_GUESTS_ORDER_SEND};
+    return sl_witness_next(&g->witness, now, g->table, g->nodes, linked, &out->to,
+                           &out->message);
+}
+
+/* --- Life ------------------------------------------------------------------------------------ */
+
+void sl_guests_init(struct sl_guests *g, struct sl_table *table, struct sl_hash_key key)
+{
+    *g = (struct sl_guests){.table = table};
+    sl_index_init(&g->by_client, &by_client, key);
+    sl_index_init(&g->by_session, &by_session, key);
+    sl_list_init(&g->all);
+    sl_list_init(&g->due);
+    sl_witness_init(&g->witness);
+}
+
+void sl_guests_free(struct sl_guests *g)
+{
+    sl_witness_forget(&g->witness);
+    sl_index_free(&g->by_client);
+    sl_index_free(&g->by_session);
+}
+
+#define must(so, what) assert((so) && what)
+
+void sl_guests_check(const struct sl_guests *g)
+{
+    size_t count = 0, open[SL_ELECTION_NODES_MAX] = {0};
+    for (const struct sl_list *i = g->all.next; i != &g->all; i = i->next) {
+        const struct sl_guest *n = sl_container_of(i, const struct sl_guest, all);
+        count++;
+        must(n->node != 0 && n->node < SL_ELECTION_NODES_MAX, "a guest has a node");
+        must(find_session(g, n->session->id) == n, "a guest is found by its session");
+        must(!n->open || sl_guests_find(g, n->node, n->id) == n,
+             "an open guest is found by its client");
+        must(!n->open || g->leads || !sl_list_empty(&n->due),
+             "only a keeper has open guests");
+        if (n->open) open[n->node]++;
+    }
+    must(count == g->by_session.count, "guests are counted");
+    for (uint32_t i = 1; i < SL_ELECTION_NODES_MAX; i++) {
+        must(open[i] == g->nodes[i].count, "the open guests of a node are counted");
+        must(!g->nodes[i].ready || g->nodes[i].open, "a node is ready on its route");
+    }
+    must(g->reports_until_ms == 0 || g->leads, "only a keeper waits for reports");
+}

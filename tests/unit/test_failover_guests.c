@@ -1,0 +1,549 @@
+/* test_failover_guests.c - the other nodes and their clients, as the keeper sees them: routes,
+ * requests, reports of grants, and what happens when a link ends. */
+#include <stdio.h>
+#include <string.h>
+
+#include "test.h"
+
+#include "failover/guests.h"
+#include "sluice.h"
+
+/* --- A keeper, node 1, with links to nodes 2 and 3 ----------------------------------------- */
+
+enum { GUESTS = 40, TERM = 7 };
+
+static const struct sl_table_limits limits = {.keys_max = 1000,
+                                              .waiters_max = 10,
+                                              .key_bytes_max = 100,
+                                              .value_bytes_max = 100,
+                                              .drains_max = 10};
+static struct sl_guests guests;
+static struct sl_table *table;
+static struct sl_guest guest[GUESTS];
+static struct sl_session session[GUESTS],
+    own; /* The session of each guest; a client here. */
+static size_t guest_count;
+static uint32_t linked;
+static struct sl_now now;
+static char said[16384];
+
+static struct sl_bytes text(const char *at)
+{
+    return (struct sl_bytes){at, strlen(at)};
+}
+
+static void say(const char *format, ...)
+{
+    size_t n = strlen(said);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(said + n, sizeof said - n, format, args);
+    va_end(args);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    now = (struct sl_now){1000, 1000000};
+    table = sl_table_new(&limits, (struct sl_hash_key){7, 0});
+    assert_non_null(table);
+    sl_session_begin(&own, 900, 0);
+    sl_guests_init(&guests, table, (struct sl_hash_key){7, 0});
+    guest_count = 0;
+    linked = 1u << 2 | 1u << 3;
+    said[0] = '\0';
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    sl_guests_free(&guests);
+    sl_table_free(table);
+    return 0;
+}
+
+static void say_message(uint32_t to, const struct sl_failover_message *m)
+{
+    int n = (int)m->session;
+    switch (m->type) {
+        case SL_FAILOVER_HERE: say("%u: HERE %d\n", to, (int)m->term); break;
+        case SL_FAILOVER_NOT: say("%u: NOT %d\n", to, (int)m->term); break;
+        case SL_FAILOVER_CUT: say("%u: CUT %d\n", to, n); break;
+        case SL_FAILOVER_LOST: say("%u: LOST %d %d\n", to, n, (int)m->fence); break;
+        case SL_FAILOVER_CLIENT:
+            say("%u: CLIENT %.*s\n", to, (int)m->name.n, m->name.at);
+            break;
+        case SL_FAILOVER_HELD:
+            say("%u: HELD %d %s %.*s after %d\n", to, n, m->yes ? "new" : "extended",
+                (int)m->key.n, m->key.at, (int)m->ms);
+            break;
+        case SL_FAILOVER_NOTE:
+            say("%u: NOTE %.*s\n", to, (int)m->key.n, m->key.at);
+            break;
+        case SL_FAILOVER_GONE: say("%u: GONE %zu\n", to, m->gone_count); break;
+        default: fail();
+    }
+}
+
+/* Close the connection of a guest. If it was cut, its grants linger; otherwise its session ends. */
+static void close_guest(struct sl_guest *n, bool cut)
+{
+    struct sl_failover_message m;
+    uint32_t node = n->node;
+    if (!cut) sl_table_session_end(table, n->session);
+    if (sl_guests_closed(&guests, n, &m)) say_message(node, &m);
+}
+
+static void carry_out(const struct sl_guests_order *o)
+{
+    const struct sl_failover_message *m = &o->message;
+    int n = o->guest == NULL ? 0 : (int)o->guest->id;
+    switch (o->type) {
+        case SL_GUESTS_ORDER_SEND: say_message(o->to, m); break;
+        case SL_GUESTS_ORDER_RUN:
+            say("run %d: %.*s%s\n", n, (int)m->bytes.n, m->bytes.at,
+                m->last ? "." : "");
+            break;
+        case SL_GUESTS_ORDER_NAME:
+            say("name %d %.*s\n", n, (int)m->name.n, m->name.at);
+            break;
+        case SL_GUESTS_ORDER_FAIL: say("fail %d\n", n); break;
+        case SL_GUESTS_ORDER_CLOSE:
+            say("close %d%s\n", n, o->cut ? ", cut" : "");
+            close_guest(o->guest, o->cut);
+            break;
+        case SL_GUESTS_ORDER_END:
+            say("end %d\n", n);
+            sl_table_session_end(table, o->guest->session);
+            break;
+        case SL_GUESTS_ORDER_GIVEN: say("given %d\n", (int)o->ms); break;
+        case SL_GUESTS_ORDER_LISTEN: break;
+    }
+    sl_guests_check(&guests);
+}
+
+/* Carry out all orders. Returns what was said since the last call, one order per line. */
+static const char *orders(void)
+{
+    static char out[sizeof said];
+    struct sl_guests_order o;
+    while (sl_guests_next(&guests, now, linked, &o)) carry_out(&o);
+    memcpy(out, said, sizeof said);
+    said[0] = '\0';
+    return out;
+}
+
+static void receive(uint32_t from, struct sl_failover_message m)
+{
+    if (sl_guests_lacks(&guests, from, &m)) {
+        assert_true(guest_count < GUESTS);
+        size_t i = guest_count++;
+        sl_session_begin(&session[i], 1 + i, 0);
+        assert_int_equal(
+            sl_guests_open(&guests, &guest[i], from, m.session, &session[i]), 0);
+    }
+    sl_guests_receive(&guests, now, from, &m, linked);
+    sl_guests_check(&guests);
+}
+#define RECEIVE(from, type_, ...) \
+    receive(from,                 \
+            (struct sl_failover_message){.type = SL_FAILOVER_##type_, __VA_ARGS__})
+
+/* Node 1 becomes the keeper. For `quiet_ms`, it grants nothing. */
+static void lead(sl_ms quiet_ms)
+{
+    sl_table_set_fences(table, 1000, SL_FENCE_MAX);
+    if (quiet_ms > 0) sl_table_recover(table, now.ms + quiet_ms);
+    sl_guests_lead(&guests, now.ms, TERM, quiet_ms > 0, linked);
+}
+
+/* A node begins a route, and has nothing to report. */
+static void come(uint32_t node)
+{
+    RECEIVE(node, COME, .term = TERM);
+    orders();
+    RECEIVE(node, CLOCK, .ms = 5000);
+    RECEIVE(node, READY, .ms = 0);
+    orders();
+}
+
+/* A guest acquires a key. */
+static sl_fence acquire(struct sl_session *s, const char *key, sl_ms lease_ms)
+{
+    struct sl_grant g;
+    const struct sl_want want = {
+        .key = text(key), .per = 1, .buckets = 1, .units = 1, .lease_ms = lease_ms};
+    now.wall_us += 1000;
+    assert_int_equal(sl_table_acquire(table, now, s, &want, &g), SLUICE_OK);
+    return g.fence;
+}
+
+static bool is_held(const char *key, sl_fence fence)
+{
+    return sl_table_holds(table, now, text(key), fence);
+}
+
+static void pass_effects(void)
+{
+    struct sl_effect e;
+    while (sl_table_next(table, now, &e))
+        if (e.type == SL_EFFECT_SESSION_OVER && e.session != &own)
+            sl_guests_over(&guests, &guest[e.session - session]);
+    sl_guests_check(&guests);
+}
+
+#define GRANT(fence_, left)                 \
+    .grant = {.fence = fence_,              \
+              .leased = (left) != SL_NEVER, \
+              .left_ms = left,              \
+              .units = 1,                   \
+              .per = 1,                     \
+              .buckets = 1}
+
+/* --- Routes ---------------------------------------------------------------------------------- */
+
+UNIT_TEST(only_the_keeper_of_the_term_accepts_a_node)
+{
+    RECEIVE(2, COME, .term = TERM);
+    assert_string_equal(orders(), "2: NOT 7\n");
+    lead(0);
+    RECEIVE(2, COME, .term = TERM - 1);
+    assert_string_equal(orders(), "2: NOT 6\n");
+    RECEIVE(2, COME, .term = TERM);
+    assert_string_equal(orders(), "2: HERE 7\n");
+    guests.stopping = true;
+    RECEIVE(3, COME, .term = TERM);
+    assert_string_equal(orders(), "3: NOT 7\n");
+}
+
+UNIT_TEST(a_request_needs_a_route)
+{
+    lead(0);
+    RECEIVE(2, DO, .session = 5, .bytes = text("x"), .last = true);
+    assert_string_equal(orders(), "");
+    come(2);
+    RECEIVE(2, DO, .session = 5, .bytes = text("x"), .last = true, .ms = 300);
+    assert_string_equal(orders(), "run 5: x.\n");
+    assert_int_equal(guest[0].arrived_ms, now.ms - 300);
+    assert_true(guest[0].busy);
+    RECEIVE(3, DO, .session = 5, .bytes = text("x"), .last = true);
+    assert_string_equal(orders(), "");
+    assert_int_equal(guest_count, 1);
+}
+
+UNIT_TEST(a_command_in_pieces_arrives_with_its_first_piece)
+{
+    lead(0);
+    come(2);
+    RECEIVE(2, DO, .session = 5, .bytes = text("a"));
+    orders();
+    now.ms += 40;
+    RECEIVE(2, DO, .session = 5, .bytes = text("b"), .last = true);
+    assert_string_equal(orders(), "run 5: b.\n");
+    assert_int_equal(guest[0].came_ms, now.ms - 40);
+}
+
+UNIT_TEST(the_clients_of_two_nodes_are_different)
+{
+    lead(0);
+    come(2);
+    come(3);
+    RECEIVE(2, CLIENT, .session = 5, .name = text("ann"), .address = text("a"));
+    orders();
+    RECEIVE(3, CLIENT, .session = 5, .name = text("bob"), .address = text("b"));
+    assert_string_equal(orders(), "name 5 bob\n");
+    assert_int_equal(guest_count, 2);
+    assert_true(sl_guests_find(&guests, 2, 5) == &guest[0]);
+    assert_true(sl_guests_find(&guests, 3, 5) == &guest[1]);
+}
+
+UNIT_TEST(a_client_that_leaves_its_node_leaves_the_keeper)
+{
+    lead(0);
+    come(2);
+    RECEIVE(2, DO, .session = 5, .bytes = text("x"), .last = true);
+    orders();
+    sl_fence fence = acquire(&session[0], "k", 0);
+    RECEIVE(2, END, .session = 5, .yes = false);
+    assert_string_equal(orders(), "close 5\n"); /* The node knows: no CUT. */
+    pass_effects();
+    assert_false(is_held("k", fence));
+    assert_int_equal(guests.by_session.count, 0);
+}
+
+UNIT_TEST(a_node_learns_that_the_keeper_has_closed_a_session)
+{
+    lead(0);
+    come(2);
+    RECEIVE(2, DO, .session = 5, .bytes = text("x"), .last = true);
+    orders();
+    close_guest(&guest[0], false);
+    assert_string_equal(orders(), "2: CUT 5\n");
+}
+
+UNIT_TEST(a_grant_that_no_client_knows_is_released)
+{
+    lead(0);
+    come(2);
+    RECEIVE(2, DO, .session = 5, .bytes = text("x"), .last = true);
+    orders();
+    sl_fence fence = acquire(&session[0], "k", 30000);
+    RECEIVE(2, DROP, .session = 5, .key = text("k"), .fence = fence);
+    assert_false(is_held("k", fence));
+}
+
+UNIT_TEST(a_failed_command_of_a_transaction_is_passed_on)
+{
+    lead(0);
+    come(2);
+    RECEIVE(2, FAIL, .session = 5, .bytes = text("TX.PUT"));
+    assert_string_equal(orders(), ""); /* There is no such session. */
+    RECEIVE(2, DO, .session = 5, .bytes = text("x"), .last = true);
+    orders();
+    RECEIVE(2, FAIL, .session = 5, .bytes = text("TX.PUT"));
+    assert_string_equal(orders(), "fail 5\n");
+}
+
+/* --- Reports to other nodes ------------------------------------------------------------------- */
+
+static const char *held(const struct sl_guest *n, const char *key, sl_fence fence,
+                        bool fresh)
+{
+    struct sl_failover_message m[2];
+    size_t count = sl_guests_held(&guests, now, n, text(key), fence, fresh, m);
+    for (size_t i = 0; i < count; i++) say_message(n->node, &m[i]);
+    return orders();
+}
+
+UNIT_TEST(the_node_of_a_client_learns_of_its_grant)
+{
+    lead(0);
+    come(2);
+    RECEIVE(2, CLIENT, .session = 5, .name = text("ann"), .address = text("a"));
+    orders();
+    RECEIVE(2, DO, .session = 5, .bytes = text("x"), .last = true);
+    orders();
+    sl_fence fence = acquire(&session[0], "k", 30000);
+    now.ms += 20;
+    assert_string_equal(held(&guest[0], "k", fence, true),
+                        "2: HELD 5 new k after 20\n");
+    assert_string_equal(held(&guest[0], "k", fence, false),
+                        "2: CLIENT ann\n2: HELD 5 extended k after 20\n");
+    assert_string_equal(held(&guest[0], "k", fence + 1, false), "");
+}
+
+UNIT_TEST(another_node_learns_of_the_lease_of_a_client_of_the_keeper)
+{
+    lead(0);
+    come(2);
+    sl_fence fence = acquire(&own, "k", 30000), unleased = acquire(&own, "l", 0);
+    assert_string_equal(held(NULL, "k", fence, true), "");
+    assert_string_equal(held(NULL, "l", unleased, true), "");
+    assert_int_equal(sl_guests_due(&guests), now.ms + 10);
+    now.ms += 10;
+    assert_string_equal(orders(), "2: NOTE k\n");
+    sl_guests_gone(&guests, now.ms, fence, true);
+    assert_string_equal(orders(), "2: GONE 1\n");
+}
+
+/* --- Reclaims --------------------------------------------------------------------------------- */
+
+UNIT_TEST(a_new_keeper_learns_the_grants_of_other_nodes)
+{
+    lead(60000);
+    RECEIVE(2, COME, .term = TERM);
+    orders();
+    RECEIVE(2, RECLAIM, .session = 5, .key = text("k"), GRANT(10, 30000));
+    assert_string_equal(orders(), "given 30000\n");
+    RECEIVE(2, RECLAIM, .session = 6, .key = text("l"), GRANT(11, SL_NEVER));
+    assert_string_equal(orders(), "");
+    RECEIVE(2, CLIENT, .name = text("bob"), .address = text("b"));
+    RECEIVE(2, RECLAIM, .session = 0, .key = text("m"), GRANT(12, 20000));
+    assert_string_equal(orders(), "given 20000\n");
+    assert_true(is_held("k", 10) && is_held("l", 11) && is_held("m", 12));
+    struct sl_grant_view v;
+    assert_true(sl_table_inspect_grant(table, now, text("m"), 12, &v));
+    assert_true(v.name.n == 3 && memcmp(v.name.at, "bob", 3) == 0);
+    assert_int_equal(guests.reclaimed, 3);
+}
+
+/* After the wait, the keeper has granted locks to others. */
+UNIT_TEST(a_grant_that_is_reported_too_late_is_rejected)
+{
+    lead(5000);
+    RECEIVE(2, COME, .term = TERM);
+    orders();
+    now.ms += 5000;
+    RECEIVE(2, RECLAIM, .session = 5, .key = text("k"), GRANT(10, 30000));
+    assert_string_equal(orders(), "2: LOST 5 10\n");
+    assert_false(is_held("k", 10));
+    assert_int_equal(guests.refused, 1);
+}
+
+UNIT_TEST(an_unleased_grant_needs_its_holder)
+{
+    lead(60000);
+    RECEIVE(2, COME, .term = TERM);
+    orders();
+    RECEIVE(2, RECLAIM, .session = 0, .key = text("k"), GRANT(10, SL_NEVER));
+    assert_string_equal(orders(), "2: LOST 0 10\n");
+}
+
+UNIT_TEST(the_later_of_two_reported_expiries_counts)
+{
+    struct sl_grant_view v;
+    lead(60000);
+    RECEIVE(2, COME, .term = TERM);
+    orders();
+    RECEIVE(2, RECLAIM, .session = 5, .key = text("k"), GRANT(10, 10000));
+    orders();
+    RECEIVE(3, COME, .term = TERM);
+    orders();
+    RECEIVE(3, RECLAIM, .session = 0, .key = text("k"), GRANT(10, 40000));
+    assert_string_equal(orders(), "");
+    assert_true(sl_table_inspect_grant(table, now, text("k"), 10, &v));
+    assert_int_equal(v.left_ms, 40000);
+}
+
+/* The link was lost for a moment. The same keeper knows the grant, and its holder is another
+ * session of the same client. */
+UNIT_TEST(an_unleased_grant_follows_its_client_to_a_new_link)
+{
+    lead(0);
+    come(2);
+    RECEIVE(2, DO, .session = 5, .bytes = text("x"), .last = true);
+    orders();
+    RECEIVE(2, DO, .session = 6, .bytes = text("x"), .last = true);
+    orders();
+    sl_fence fence = acquire(&session[0], "k", 0);
+    sl_guests_unlinked(&guests, 2);
+    assert_string_equal(orders(), "close 5, cut\nclose 6, cut\n");
+    assert_int_equal(sl_guest_linger_ms(&guest[0], 0), 2000);
+    assert_int_equal(sl_guest_linger_ms(&guest[0], 9000), 9000);
+    RECEIVE(2, COME, .term = TERM);
+    orders();
+    RECEIVE(2, RECLAIM, .session = 6, .key = text("k"), GRANT(fence, SL_NEVER));
+    char lost[40]; /* It is the grant of another client. */
+    snprintf(lost, sizeof lost, "2: LOST 6 %d\n", (int)fence);
+    assert_string_equal(orders(), lost);
+    RECEIVE(2, RECLAIM, .session = 5, .key = text("k"), GRANT(fence, SL_NEVER));
+    assert_string_equal(orders(), "");
+    assert_true(is_held("k", fence));
+    assert_true(sl_session_holds(&session[3]) && !sl_session_holds(&session[0]));
+    RECEIVE(2, READY, .ms = 0);
+    orders();
+    pass_effects();
+    assert_true(is_held("k", fence));
+}
+
+UNIT_TEST(a_grant_of_an_open_session_is_not_taken_over)
+{
+    lead(0);
+    come(2);
+    RECEIVE(2, DO, .session = 5, .bytes = text("x"), .last = true);
+    orders();
+    sl_fence fence = acquire(&session[0], "k", 0);
+    /* Another session that claims to be the same client. */
+    struct sl_session other;
+    struct sl_guest same = {.node = 2, .id = 5};
+    struct sl_grant_view v;
+    bool added;
+    sl_session_begin(&other, 99, 0);
+    assert_true(sl_table_inspect_grant(table, now, text("k"), fence, &v));
+    assert_false(sl_guests_reclaim(&guests, now, &other, &same, &v, text("k"), &added));
+    assert_true(sl_session_holds(&session[0]));
+}
+
+/* The clients left while the link was down, or their node was restarted. */
+UNIT_TEST(grants_that_a_node_does_not_report_again_end)
+{
+    lead(0);
+    come(2);
+    come(3);
+    RECEIVE(2, DO, .session = 5, .bytes = text("x"), .last = true);
+    orders();
+    RECEIVE(3, DO, .session = 5, .bytes = text("x"), .last = true);
+    orders();
+    sl_fence here = acquire(&session[0], "k", 0), there = acquire(&session[1], "l", 0);
+    sl_guests_unlinked(&guests, 2);
+    orders();
+    sl_guests_unlinked(&guests, 3);
+    orders();
+    assert_true(is_held("k", here));
+    RECEIVE(2, COME, .term = TERM);
+    orders();
+    RECEIVE(2, READY, .ms = 0);
+    assert_string_equal(orders(), "end 5\n");
+    pass_effects();
+    assert_false(is_held("k", here));
+    assert_true(is_held("l", there)); /* Node 3 may still return. */
+}
+
+UNIT_TEST(a_new_route_closes_the_sessions_of_the_old_one)
+{
+    lead(0);
+    come(2);
+    RECEIVE(2, DO, .session = 5, .bytes = text("x"), .last = true);
+    orders();
+    RECEIVE(2, COME, .term = TERM);
+    assert_string_equal(orders(), "2: HERE 7\nclose 5, cut\n");
+    assert_false(guests.nodes[2].ready);
+}
+
+/* --- The wait for reports ------------------------------------------------------------------------ */
+
+UNIT_TEST(a_new_keeper_waits_for_the_reports_of_all_linked_nodes)
+{
+    lead(60000);
+    assert_int_equal(sl_guests_due(&guests), now.ms + 1000);
+    now.ms += 100;
+    come(2);
+    assert_false(sl_guests_reports_end(&guests, now.ms));
+    RECEIVE(3, COME, .term = TERM);
+    orders();
+    assert_false(sl_guests_reports_end(&guests, now.ms));
+    RECEIVE(3, READY, .ms = 0);
+    assert_true(sl_guests_reports_end(&guests, now.ms));
+    assert_false(sl_guests_reports_end(&guests, now.ms));
+}
+
+UNIT_TEST(a_new_keeper_does_not_wait_for_reports_forever)
+{
+    lead(60000);
+    come(2);
+    now.ms += 999;
+    assert_false(sl_guests_reports_end(&guests, now.ms));
+    now.ms += 1;
+    assert_true(sl_guests_reports_end(&guests, now.ms));
+}
+
+UNIT_TEST(the_first_keeper_waits_for_nobody)
+{
+    lead(0);
+    assert_int_equal(guests.reports_until_ms, 0);
+    assert_true(sl_guests_due(&guests) == SL_NEVER);
+}
+
+UNIT_TEST(a_keeper_that_steps_down_closes_all_sessions)
+{
+    lead(0);
+    come(2);
+    come(3);
+    RECEIVE(2, DO, .session = 5, .bytes = text("x"), .last = true);
+    orders();
+    RECEIVE(3, DO, .session = 6, .bytes = text("x"), .last = true);
+    orders();
+    sl_guests_gone(&guests, now.ms, 77, false);
+    sl_guests_stop(&guests);
+    assert_string_equal(orders(), "close 5, cut\nclose 6, cut\n");
+    now.ms += 1000;
+    assert_string_equal(orders(), "");
+    RECEIVE(2, DO, .session = 5, .bytes = text("x"), .last = true);
+    assert_string_equal(orders(), "");
+}
+
+int main(void)
+{
+    return run_unit_tests_with("failover_guests", setup, teardown);
+}
