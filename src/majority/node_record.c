@@ -474,7 +474,7 @@ static bool next_peer(struct sl_node *n, uint64_t *cursor, struct sl_item *out)
 }
 
 /* A key that could not be recorded, because the journal has failed, becomes long: the new file is
- * durable before anything depends on it. */
+ * durable before anything depends on it. Until then, the record counts as lost. */
 static bool put_key(struct sl_node *n, struct sl_node_key *k, struct sl_item *out)
 {
     struct sl_bytes value;
@@ -487,6 +487,7 @@ static bool put_key(struct sl_node *n, struct sl_node_key *k, struct sl_item *ou
         out->is_long = true;
         note_recorded(n, k, out);
         k->recorded_exact = false;
+        k->recorded_at = sl_journal_written(n->journal) + 1;
     }
     sl_journal_bound(n->journal, out);
     if (k->recorded_exact) out->bound_ms = out->expiry_ms;
@@ -495,7 +496,8 @@ static bool put_key(struct sl_node *n, struct sl_node_key *k, struct sl_item *ou
 
 bool sl_node_item(struct sl_node *n, uint64_t *cursor, struct sl_item *out)
 {
-    if (*cursor == 0) sl_node_record(n);
+    /* In the present file, too: the node may be killed before the new one replaces it. */
+    if (*cursor == 0 || !sl_list_empty(&n->changed)) sl_node_record(n);
     if (*cursor == 0 || (*cursor >= PEERS && *cursor < DONE))
         if (next_peer(n, cursor, out)) return true;
     while (*cursor != DONE) {

@@ -424,6 +424,28 @@ DURABLE_TEST(a_lost_record_does_not_count_as_written, 3)
     assert_true(s->linked[1][3] && s->linked[2][3]);
 }
 
+/* --- Copies of the journal ------------------------------------------------------------------ */
+
+/* The items are copied to a new file, a few in each loop iteration. A state that is not recorded yet
+ * goes to the present file, too: the node may be killed before the new one replaces it. */
+DURABLE_TEST(a_copy_does_not_take_the_place_of_a_record, 3)
+{
+    sl_fence a = take(s, 1, 100);
+    pass(s, 200);
+    struct sl_item item;
+    uint64_t cursor = 0;
+    assert_true(sl_node_item(s->actor[3].node, &cursor, &item));
+    struct sl_message m = forged(s, 1, 3, SL_MESSAGE_ACQUIRE);
+    m.fence = a + 16;
+    sl_node_receive(s->actor[3].node, clock_of(s, 3), 1, &m);
+    while (sl_node_item(s->actor[3].node, &cursor, &item)) {}
+    pass(s, 10);
+    assert_int_equal(acceptor_has(s, 3), m.fence);
+    restart_killed(s, 3);
+    pass(s, 300);
+    assert_int_equal(acceptor_has(s, 3), m.fence);
+}
+
 /* --- Old copies ----------------------------------------------------------------------------- */
 
 static void go_back(struct stage *s, sl_node_id id, struct sl_node_durable disk,
