@@ -149,7 +149,7 @@ static void order(struct sl_guests *g, struct sl_guests_order o)
 void sl_guests_unlinked(struct sl_guests *g, uint32_t node)
 {
     lose(g, node);
-    order(g, (struct sl_guests_order){.type = SL_GUESTS_ORDER_LISTEN});
+    g->listen_due = true;
 }
 
 /* --- This node becomes the keeper, or steps down ---------------------------------------- */
@@ -179,7 +179,7 @@ void sl_guests_stop(struct sl_guests *g)
     g->reports_until_ms = 0;
     sl_witness_forget(&g->witness);
     lose(g, 0);
-    order(g, (struct sl_guests_order){.type = SL_GUESTS_ORDER_LISTEN});
+    g->listen_due = true;
 }
 
 bool sl_guests_reports_end(struct sl_guests *g, sl_ms now_ms)
@@ -383,7 +383,7 @@ void sl_guests_receive(struct sl_guests *g, struct sl_now now, uint32_t from,
             break;
         case SL_FAILOVER_LISTEN:
             g->nodes[from].listens = m->yes;
-            order(g, (struct sl_guests_order){.type = SL_GUESTS_ORDER_LISTEN});
+            g->listen_due = true;
             break;
         default:
             if (n != NULL) receive_of_guest(g, now, n, m);
@@ -404,6 +404,11 @@ bool sl_guests_next(struct sl_guests *g, struct sl_now now, uint32_t linked,
     if (g->has_order) {
         g->has_order = false;
         *out = g->order;
+        return true;
+    }
+    if (g->listen_due) {
+        g->listen_due = false;
+        *out = (struct sl_guests_order){.type = SL_GUESTS_ORDER_LISTEN};
         return true;
     }
     if (!sl_list_empty(&g->due)) {

@@ -73,7 +73,8 @@ struct sl_guests {
     struct sl_witness witness;
     /* As a new keeper: until when to wait for reports; 0: not waiting. */
     sl_ms reports_until_ms;
-    bool has_order; /* `order` comes before all others. */
+    bool listen_due; /* The set of nodes with subscribers has changed. */
+    bool has_order;  /* `order` comes before all others. */
     struct sl_guests_order order;
     uint64_t served, reclaimed, refused; /* Counters. */
 };

@@ -35,12 +35,14 @@ struct sl_route_session *sl_route_session_find(const struct sl_route *r, uint64_
     return sl_index_find(&r->by_id, key, sl_hash_u64(id, r->by_id.seed));
 }
 
-int sl_route_session_begin(struct sl_route *r, struct sl_route_session *n, uint64_t id)
+int sl_route_session_begin(struct sl_route *r, struct sl_route_session *n,
+                           struct sl_session *session)
 {
-    assert(id != 0 && (!n->known || n->id == id));
+    assert(session->id != 0 && (!n->known || n->session == session));
     if (n->known) return SLUICE_OK;
     if (sl_index_reserve(&r->by_id) != SLUICE_OK) return SLUICE_ENOMEM;
-    *n = (struct sl_route_session){.id = id, .known = true};
+    *n = (struct sl_route_session){
+        .id = session->id, .session = session, .known = true};
     sl_list_init(&n->held);
     sl_list_init(&n->due);
     sl_list_append(&r->sessions, &n->all);

@@ -78,8 +78,9 @@ enum sl_route_close {
 
 /* A client of this node. */
 struct sl_route_session {
-    uint64_t id; /* Private, like all fields. */
-    bool known;  /* In the index of sessions. */
+    uint64_t id;                /* Private, like all fields. */
+    struct sl_session *session; /* The client, if this node becomes the keeper. */
+    bool known;                 /* In the index of sessions. */
     uint64_t
         route; /* The route on which the node last sent a request of this session. */
     uint64_t described_route; /* The route on which the node last sent CLIENT. */
@@ -178,9 +179,10 @@ void sl_route_free(struct sl_route *r);
 
 /* --- Sessions and requests --------------------------------------------------------------- */
 
-/* Begin to use a zeroed session, or one that has left, under this id. Does nothing if it is in use.
- * Returns SLUICE_OK or SLUICE_ENOMEM. */
-int sl_route_session_begin(struct sl_route *r, struct sl_route_session *n, uint64_t id);
+/* Begin to use a zeroed session, or one that has left, for this session of the table. Does nothing
+ * if it is in use. Returns SLUICE_OK or SLUICE_ENOMEM. */
+int sl_route_session_begin(struct sl_route *r, struct sl_route_session *n,
+                           struct sl_session *session);
 
 /* The session has ended: its client has left, or the connection begins another session. `cut`: the
  * connection broke. Returns true if the caller must send *out to the keeper. */

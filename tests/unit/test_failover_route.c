@@ -16,6 +16,7 @@ enum { CLIENTS = 4, SELF = 1 };
 static struct sl_route route;
 static struct sl_election *election;
 static struct sl_route_session sessions[CLIENTS + 1]; /* By id, from 1. */
+static struct sl_session table_sessions[CLIENTS + 1];
 static struct sl_route_request requests[CLIENTS + 1];
 static sl_ms now;
 static bool has_space, settles;
@@ -44,8 +45,10 @@ static int setup(void **state)
 static void submit(uint64_t client, struct sl_route_request q)
 {
     requests[client] = q;
+    table_sessions[client].id = client;
     requests[client].arrived_ms = q.arrived_ms != 0 ? q.arrived_ms : now;
-    assert_int_equal(sl_route_session_begin(&route, &sessions[client], client), 0);
+    assert_int_equal(
+        sl_route_session_begin(&route, &sessions[client], &table_sessions[client]), 0);
     sl_route_submit(&route, &sessions[client], &requests[client]);
     sl_route_check(&route);
 }

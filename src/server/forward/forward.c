@@ -33,7 +33,7 @@ void sl_forward_send_client(struct server *s, sl_node_id to, uint64_t session,
 
 static void send_to_keeper(struct server *s, const struct sl_failover_message *m)
 {
-    sl_forward_send(s, s->forward->route.keeper, m);
+    sl_forward_send(s, s->forward->node.route.keeper, m);
 }
 
 /* --- Sessions and requests --------------------------------------------------------------- */
@@ -47,8 +47,8 @@ struct sl_route_session *sl_forward_session_make(struct conn *c)
         f->c = c;
         c->forwarded = f;
     }
-    if (sl_route_session_begin(&c->server->forward->route, &f->route, sl_conn_id(c)) !=
-        SLUICE_OK)
+    if (sl_route_session_begin(&c->server->forward->node.route, &f->route,
+                               &c->session->s) != SLUICE_OK)
         return NULL;
     return &f->route;
 }
@@ -109,7 +109,7 @@ void sl_forward_enqueue(struct request *r, struct sl_route_session *n)
 {
     assert(r->kept && !r->answered && r->arbiter == r->s->arbiters.remote);
     describe_request(r);
-    sl_route_submit(&r->s->forward->route, n, &r->remote);
+    sl_route_submit(&r->s->forward->node.route, n, &r->remote);
 }
 
 /* --- The arbiter ----------------------------------------------------------------------------- */
@@ -117,14 +117,15 @@ void sl_forward_enqueue(struct request *r, struct sl_route_session *n)
 bool sl_forward_must_decide(const struct request *r)
 {
     const struct sl_forward *f = r->s->forward;
-    if (!f->route.leads) return r->c->proxy == NULL;
-    return f->guests.reports_until_ms != 0 && (r->command->flags & SL_COMPLETE) != 0;
+    if (!f->node.route.leads) return r->c->proxy == NULL;
+    return f->node.guests.reports_until_ms != 0 &&
+           (r->command->flags & SL_COMPLETE) != 0;
 }
 
 void sl_forward_submit(struct arbiter *a, struct request *r)
 {
     struct server *s = a->s;
-    struct sl_route *route = &s->forward->route;
+    struct sl_route *route = &s->forward->node.route;
     assert(r->arbiter == a && (r->c->proxy == NULL || route->leads));
     if (sl_transactions_answers_lost(r)) return;
     if (sl_route_gives_up(route, s->now.ms)) {
@@ -152,7 +153,7 @@ void sl_forward_submit(struct arbiter *a, struct request *r)
 void sl_forward_withdraw(struct arbiter *a, struct request *r)
 {
     assert(r->kept && r->arbiter == a);
-    sl_route_withdraw(&a->s->forward->route, &r->remote);
+    sl_route_withdraw(&a->s->forward->node.route, &r->remote);
 }
 
 void sl_forward_take_back(struct arbiter *a, struct request *r,
@@ -160,7 +161,7 @@ void sl_forward_take_back(struct arbiter *a, struct request *r,
 {
     struct sl_failover_message m;
     (void)r;
-    if (sl_route_take_back(&a->s->forward->route, g->fence, &m))
+    if (sl_route_take_back(&a->s->forward->node.route, g->fence, &m))
         send_to_keeper(a->s, &m);
 }
 
@@ -174,8 +175,8 @@ void sl_forward_leave(struct arbiter *a, struct conn *c, enum sl_parting how)
 {
     struct sl_failover_message m;
     if (c->forwarded != NULL &&
-        sl_route_leave(&a->s->forward->route, &c->forwarded->route, how == SL_WAS_CUT,
-                       &m))
+        sl_route_leave(&a->s->forward->node.route, &c->forwarded->route,
+                       how == SL_WAS_CUT, &m))
         send_to_keeper(a->s, &m);
 }
 
@@ -185,7 +186,7 @@ void sl_forward_failed(struct arbiter *a, struct conn *c, const char *name,
     struct sl_failover_message m;
     (void)code;
     if (c->forwarded != NULL &&
-        sl_route_failed(&a->s->forward->route, &c->forwarded->route, name, &m))
+        sl_route_failed(&a->s->forward->node.route, &c->forwarded->route, name, &m))
         send_to_keeper(a->s, &m);
 }
 
@@ -241,7 +242,7 @@ static void reply(struct request *r, const struct sl_route_order *o)
 static void settle(struct request *r, struct sl_route_session *n, struct sl_bytes id)
 {
     const struct sl_bytes at[] = {{"TX.OUTCOME", 10}, id};
-    struct sl_route *route = &r->s->forward->route;
+    struct sl_route *route = &r->s->forward->node.route;
     struct request *k = sl_request_replace(r, at, 2);
     if (k != NULL) {
         k->settles = true;
@@ -255,7 +256,7 @@ static void describe(struct server *s, const struct sl_route_session *n)
     const struct conn *c = conn_of(n);
     char where[SL_WHERE_BYTES];
     sl_conn_where(c, where);
-    sl_forward_send_client(s, s->forward->route.keeper, n->id,
+    sl_forward_send_client(s, s->forward->node.route.keeper, n->id,
                            (struct sl_bytes){c->name, strlen(c->name)},
                            (struct sl_bytes){where, strlen(where)});
 }
@@ -313,15 +314,15 @@ bool sl_forward_carry_out(struct server *s)
     if (f->carrying) return true;
     f->carrying = true;
     for (;;) {
-        bool has_space = sl_links_unsent(s, f->route.keeper) < SL_FORWARD_HIGH;
-        bool spends = f->route.handing && has_space;
+        bool has_space = sl_links_unsent(s, f->node.route.keeper) < SL_FORWARD_HIGH;
+        bool spends = f->node.route.handing && has_space;
         if (spends && s->effects_left == 0) break;
-        if (!sl_route_next(&f->route, s->now.ms, has_space, &o)) break;
+        if (!sl_route_next(&f->node.route, s->now.ms, has_space, &o)) break;
         if (spends) s->effects_left--;
         carry_out(s, &o);
     }
     f->carrying = false;
-    bool more = f->route.handing && s->effects_left == 0;
+    bool more = f->node.route.handing && s->effects_left == 0;
     if (more) sl_server_go_on(s);
     return !more;
 }
@@ -333,78 +334,61 @@ bool sl_forward_is_frame(const struct sl_args *args)
     return sl_failover_is_message(args);
 }
 
-static void receive_from_keeper(struct server *s, sl_node_id from,
-                                const struct sl_failover_message *m)
-{
-    struct sl_route *route = &s->forward->route;
-    struct sl_bytes name = {NULL, 0}, address = {NULL, 0};
-    char where[SL_WHERE_BYTES];
-    if (m->type == SL_FAILOVER_HELD && m->yes) {
-        const struct sl_route_session *n = sl_route_session_find(route, m->session);
-        if (n == NULL) return; /* The client has left. */
-        const struct conn *c = conn_of(n);
-        sl_conn_where(c, where);
-        name = (struct sl_bytes){c->name, strlen(c->name)};
-        address = (struct sl_bytes){where, strlen(where)};
-    }
-    sl_route_receive(route, s->now.ms, from, m, name, address);
-    sl_forward_carry_out(s);
-}
-
 void sl_forward_received(struct server *s, sl_node_id from, const struct sl_args *a)
 {
     struct sl_forward *f = s->forward;
     struct sl_failover_message m;
     sl_fence gone[SL_GONE_MAX];
-    if (f == NULL || !sl_failover_read(a, gone, &m)) return;
-    if (m.type == SL_FAILOVER_DOUBT)
-        sl_election_peer_doubts(f->election, s->now.ms, from, m.term, m.sight);
-    else if (m.type == SL_FAILOVER_NOT || (from == f->route.keeper && !f->route.leads))
-        receive_from_keeper(s, from, &m);
-    else sl_proxy_received(s, from, &m);
-}
-
-static void link_changed(struct server *s, sl_node_id id)
-{
-    if (id != s->forward->route.keeper) return;
-    sl_route_link(&s->forward->route, s->now.ms);
+    struct sl_bytes name = {NULL, 0}, address = {NULL, 0};
+    char where[SL_WHERE_BYTES];
+    if (f == NULL || !sl_failover_read(a, gone, &m) || !sl_proxy_prepare(s, from, &m))
+        return;
+    if (m.type == SL_FAILOVER_HELD && m.yes) {
+        const struct sl_route_session *n = sl_route_session_find(&f->node.route,
+                                                                 m.session);
+        if (n == NULL) return; /* The client has left. */
+        sl_conn_where(conn_of(n), where);
+        name = (struct sl_bytes){conn_of(n)->name, strlen(conn_of(n)->name)};
+        address = (struct sl_bytes){where, strlen(where)};
+    }
+    sl_failover_receive(&f->node, s->now, from, &m, name, address,
+                        m.type == SL_FAILOVER_READY ? sl_proxy_linked(s) : 0);
+    sl_proxy_carry_out(s);
     sl_forward_carry_out(s);
 }
 
 void sl_forward_linked(struct server *s, sl_node_id id)
 {
-    struct sl_forward *f = s->forward;
-    if (f == NULL) return;
-    sl_election_peer_changed(f->election, s->now.ms, id, SL_PEER_UP);
-    link_changed(s, id);
+    if (s->forward == NULL) return;
+    sl_failover_linked(&s->forward->node, s->now.ms, id);
+    sl_forward_carry_out(s);
 }
 
 void sl_forward_unlinked(struct server *s, sl_node_id id, enum sl_link_end how)
 {
     if (s->forward == NULL) return;
-    sl_guests_unlinked(&s->forward->guests, id);
+    sl_failover_unlinked(&s->forward->node, s->now.ms, id);
     sl_proxy_carry_out(s);
-    link_changed(s, id);
+    sl_forward_carry_out(s);
     if (how != SL_END_REPLACED) sl_forward_unreached(s, id, how);
 }
 
 void sl_forward_unreached(struct server *s, sl_node_id id, enum sl_link_end how)
 {
     enum sl_peer_state sight = how == SL_END_CLOSED ? SL_PEER_CLOSED : SL_PEER_SILENT;
-    if (s->forward != NULL)
-        sl_election_peer_changed(s->forward->election, s->now.ms, id, sight);
+    if (s->forward != NULL) sl_failover_sight(&s->forward->node, s->now.ms, id, sight);
 }
 
 void sl_forward_drained(struct server *s, sl_node_id id)
 {
     if (s->forward == NULL) return;
-    if (id == s->forward->route.keeper) sl_forward_carry_out(s);
+    if (id == s->forward->node.route.keeper) sl_forward_carry_out(s);
     sl_proxy_flush_stalled(s);
 }
 
 void sl_forward_second(struct arbiter *a)
 {
     struct server *s = a->s;
-    sl_route_second(&s->forward->route, s->now.ms, !sl_pubsub_silent(&s->pubsub));
+    sl_route_second(&s->forward->node.route, s->now.ms, !sl_pubsub_silent(&s->pubsub));
     sl_forward_carry_out(s);
 }

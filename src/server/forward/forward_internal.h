@@ -3,8 +3,7 @@
 #ifndef SL_SERVER_FORWARD_FORWARD_INTERNAL_H
 #define SL_SERVER_FORWARD_FORWARD_INTERNAL_H
 
-#include "failover/guests.h"
-#include "failover/route.h"
+#include "failover/failover.h"
 #include "server/forward/forward.h"
 #include "server/net/links.h"
 #include "storage/storage.h"
@@ -20,23 +19,15 @@ struct sl_forward_session {
 };
 
 struct sl_forward {
-    struct sl_election *election;
-    struct sl_route route; /* This node, while another node is the keeper. */
-    bool carrying;         /* Orders of the route are being carried out. */
-    /* While this node copies its table to the ledger: the table is copied up to this cursor. */
-    uint64_t export_cursor;
-    struct sl_guests guests; /* This node as the keeper: the clients of other nodes. */
+    struct sl_failover node; /* This node. */
+    bool carrying;           /* Orders of the route are being carried out. */
     struct sl_list stalled;  /* Proxies whose output waits for space on the link. */
 
     struct sl_term_op { /* At most one storage operation of each kind at a time. */
         struct sl_storage_op op;
         bool busy;
         sl_ms asked_ms;
-        bool has_state;
     } read_term, claim, renew;
-    sl_fence fence_limit; /* The limits to write with the next renewal. */
-    sl_ms longest_ms;
-    bool state_wanted; /* state.h waits for the write of these limits. */
 };
 
 /* --- forward.c ------------------------------------------------------------------------- */
@@ -54,8 +45,9 @@ bool sl_forward_carry_out(struct server *s);
 
 /* --- proxy.c ---------------------------------------------------------------------------- */
 
-void sl_proxy_received(struct server *s, sl_node_id from,
-                       const struct sl_failover_message *m);
+/* Create the proxy that a message needs. Returns false if that is not possible. */
+bool sl_proxy_prepare(struct server *s, sl_node_id from,
+                      const struct sl_failover_message *m);
 
 /* Carry out the orders of the guests. */
 void sl_proxy_carry_out(struct server *s);
@@ -65,11 +57,6 @@ uint32_t sl_proxy_linked(const struct server *s);
 
 /* Flush the proxies whose output waits for space on a link. */
 void sl_proxy_flush_stalled(struct server *s);
-
-/* As keeper, add a reported grant to the table. `n` is the session of its holder; NULL: the
- * holder has left. */
-void sl_forward_reclaim(struct server *s, struct session *n,
-                        const struct sl_grant_view *v, struct sl_bytes key);
 
 /* Callbacks of the local arbiter (arbiter/local.h). */
 void sl_forward_held(struct conn *c, struct sl_bytes key, sl_fence fence, bool fresh);

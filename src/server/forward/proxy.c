@@ -33,7 +33,7 @@ static bool make(struct server *s, sl_node_id node, uint64_t session)
     }
     p->c = c;
     sl_list_init(&p->stalled);
-    if (sl_guests_open(&s->forward->guests, n, node, session, &c->session->s) !=
+    if (sl_guests_open(&s->forward->node.guests, n, node, session, &c->session->s) !=
         SLUICE_OK) {
         free(n);
         sl_conn_close(c, SL_SAID_BYE);
@@ -48,14 +48,14 @@ void sl_proxy_closed(struct conn *c)
     struct sl_guest *n = c->session->guest;
     struct sl_failover_message m;
     sl_list_remove(&c->proxy->stalled);
-    if (n != NULL && sl_guests_closed(&c->server->forward->guests, n, &m))
+    if (n != NULL && sl_guests_closed(&c->server->forward->node.guests, n, &m))
         sl_forward_send(c->server, n->node, &m);
 }
 
 void sl_proxy_session_over(struct server *s, struct session *n)
 {
     if (n->guest == NULL) return;
-    sl_guests_over(&s->forward->guests, n->guest);
+    sl_guests_over(&s->forward->node.guests, n->guest);
     free(n->guest);
 }
 
@@ -122,7 +122,7 @@ static void send_event(struct server *s, struct sl_bytes channel, struct sl_byte
     const struct sl_failover_message m = {
         .type = SL_FAILOVER_EVENT, .channel = channel, .bytes = text};
     for (sl_node_id i = 1; i <= SL_NODE_ID_MAX; i++)
-        if (s->forward->guests.nodes[i].listens &&
+        if (s->forward->node.guests.nodes[i].listens &&
             sl_links_unsent(s, i) < SL_FORWARD_HIGH)
             sl_forward_send(s, i, &m);
 }
@@ -134,7 +134,7 @@ static void note_listening(struct server *s)
 {
     bool any = false;
     for (size_t i = 1; i <= SL_NODE_ID_MAX; i++)
-        any |= s->forward->guests.nodes[i].listens;
+        any |= s->forward->node.guests.nodes[i].listens;
     s->pubsub.elsewhere = any ? send_event : NULL;
 }
 
@@ -196,7 +196,7 @@ uint32_t sl_proxy_linked(const struct server *s)
 
 void sl_proxy_carry_out(struct server *s)
 {
-    struct sl_guests *g = &s->forward->guests;
+    struct sl_guests *g = &s->forward->node.guests;
     struct sl_guests_order o;
     for (;;) {
         /* Only reports need to know the links. */
@@ -214,7 +214,8 @@ void sl_forward_held(struct conn *c, struct sl_bytes key, sl_fence fence, bool f
     struct sl_failover_message m[2];
     struct sl_guest *guest = c->session->guest;
     if (s->forward == NULL) return;
-    size_t n = sl_guests_held(&s->forward->guests, s->now, guest, key, fence, fresh, m);
+    size_t n = sl_guests_held(&s->forward->node.guests, s->now, guest, key, fence,
+                              fresh, m);
     for (size_t i = 0; i < n; i++) sl_forward_send(s, guest->node, &m[i]);
     sl_proxy_carry_out(s);
 }
@@ -222,34 +223,20 @@ void sl_forward_held(struct conn *c, struct sl_bytes key, sl_fence fence, bool f
 void sl_forward_gone(struct server *s, sl_fence fence, bool at_once)
 {
     if (s->forward == NULL) return;
-    sl_guests_gone(&s->forward->guests, s->now.ms, fence, at_once);
+    sl_guests_gone(&s->forward->node.guests, s->now.ms, fence, at_once);
     sl_proxy_carry_out(s);
 }
 
-void sl_forward_reclaim(struct server *s, struct session *n,
-                        const struct sl_grant_view *v, struct sl_bytes key)
+bool sl_proxy_prepare(struct server *s, sl_node_id from,
+                      const struct sl_failover_message *m)
 {
-    bool added;
-    if (sl_guests_reclaim(&s->forward->guests, s->now, n == NULL ? NULL : &n->s, NULL,
-                          v, key, &added) &&
-        added && v->leased)
-        sl_state_given(s, v->left_ms);
-}
-
-void sl_proxy_received(struct server *s, sl_node_id from,
-                       const struct sl_failover_message *m)
-{
-    struct sl_guests *g = &s->forward->guests;
+    struct sl_guests *g = &s->forward->node.guests;
     g->stopping = s->stopping;
     /* The node's clock shows at least the time in the message when ours is read. */
     if (m->type == SL_FAILOVER_CLOCK) sl_server_read_clock(s);
-    if (sl_guests_lacks(g, from, m) && !make(s, from, m->session)) {
-        const struct sl_failover_message cut = {.type = SL_FAILOVER_CUT,
-                                                .session = m->session};
-        sl_forward_send(s, from, &cut);
-        return;
-    }
-    sl_guests_receive(g, s->now, from, m,
-                      m->type == SL_FAILOVER_READY ? sl_proxy_linked(s) : 0);
-    sl_proxy_carry_out(s);
+    if (!sl_guests_lacks(g, from, m) || make(s, from, m->session)) return true;
+    const struct sl_failover_message cut = {.type = SL_FAILOVER_CUT,
+                                            .session = m->session};
+    sl_forward_send(s, from, &cut);
+    return false;
 }

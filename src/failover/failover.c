@@ -1,0 +1,267 @@
+/* failover.c - combines election, route and guests into one node. */
+#include "failover/failover.h"
+
+#include <assert.h>
+
+#define LOCKS_A_STEP 64u
+
+/* --- Messages, links, time ----------------------------------------------------------------- */
+
+void sl_failover_receive(struct sl_failover *f, struct sl_now now, uint32_t from,
+                         const struct sl_failover_message *m, struct sl_bytes name,
+                         struct sl_bytes address, uint32_t linked)
+{
+    bool from_keeper = from == f->route.keeper && !f->route.leads;
+    if (m->type == SL_FAILOVER_DOUBT)
+        sl_election_peer_doubts(f->election, now.ms, from, m->term, m->sight);
+    else if (m->type == SL_FAILOVER_NOT || from_keeper)
+        sl_route_receive(&f->route, now.ms, from, m, name, address);
+    else sl_guests_receive(&f->guests, now, from, m, linked);
+}
+
+void sl_failover_linked(struct sl_failover *f, sl_ms now_ms, uint32_t node)
+{
+    sl_election_peer_changed(f->election, now_ms, node, SL_PEER_UP);
+    if (node == f->route.keeper) sl_route_link(&f->route, now_ms);
+}
+
+void sl_failover_unlinked(struct sl_failover *f, sl_ms now_ms, uint32_t node)
+{
+    sl_guests_unlinked(&f->guests, node);
+    if (node == f->route.keeper) sl_route_link(&f->route, now_ms);
+}
+
+void sl_failover_sight(struct sl_failover *f, sl_ms now_ms, uint32_t node,
+                       enum sl_peer_state sight)
+{
+    sl_election_peer_changed(f->election, now_ms, node, sight);
+}
+
+void sl_failover_tick(struct sl_failover *f, sl_ms now_ms)
+{
+    if (sl_election_due(f->election) <= now_ms) sl_election_tick(f->election, now_ms);
+    if (sl_route_due(&f->route) <= now_ms) sl_route_tick(&f->route, now_ms);
+}
+
+sl_ms sl_failover_due(const struct sl_failover *f)
+{
+    sl_ms due = sl_election_due(f->election);
+    sl_ms route = sl_route_due(&f->route), guests = sl_guests_due(&f->guests);
+    if (route < due) due = route;
+    return guests < due ? guests : due;
+}
+
+/* --- The storage ---------------------------------------------------------------------------- */
+
+void sl_failover_term_read(struct sl_failover *f, sl_ms now_ms, sl_ms asked_ms,
+                           const struct sl_storage_result *d)
+{
+    sl_election_term_read(f->election, now_ms, asked_ms, d);
+}
+
+void sl_failover_claimed(struct sl_failover *f, sl_ms now_ms, sl_ms asked_ms,
+                         const struct sl_storage_result *d)
+{
+    sl_election_claimed(f->election, now_ms, asked_ms, d);
+}
+
+/* The table must not grant after the authority of this node has ended. */
+static void pass_authority(struct sl_failover *f)
+{
+    struct sl_election_view v;
+    sl_election_view(f->election, &v);
+    sl_table_set_authority(f->settings.table, v.authority_end_ms);
+}
+
+bool sl_failover_renewed(struct sl_failover *f, sl_ms now_ms, sl_ms asked_ms,
+                         uint64_t term, const struct sl_storage_result *d)
+{
+    sl_election_renewed(f->election, now_ms, asked_ms, d);
+    if (!f->route.leads) return false;
+    pass_authority(f);
+    bool wrote = f->limits_sent && term == f->guests.term;
+    f->limits_sent = false;
+    return wrote;
+}
+
+bool sl_failover_write_limits(struct sl_failover *f, sl_ms now_ms, sl_fence fence_limit,
+                              sl_ms longest_ms)
+{
+    if (!f->route.leads) return false;
+    f->fence_limit = fence_limit;
+    f->longest_ms = longest_ms;
+    f->limits_wanted = true;
+    sl_election_hurries(f->election, now_ms);
+    return true;
+}
+
+/* --- A term begins and ends -------------------------------------------------------------------- */
+
+void sl_failover_lead(struct sl_failover *f, sl_ms now_ms,
+                      const struct sl_failover_order *o, uint32_t linked)
+{
+    sl_route_lead(&f->route, now_ms, f->settings.self, o->term);
+    f->fence_limit = o->before.fence_limit;
+    f->longest_ms = o->before.longest_ms;
+    f->limits_wanted = f->limits_sent = false;
+    pass_authority(f);
+    if (o->quiet_ms > 0) sl_table_recover(f->settings.table, now_ms + o->quiet_ms);
+    sl_guests_lead(&f->guests, now_ms, o->term, o->quiet_ms > 0, linked);
+}
+
+static void stop(struct sl_failover *f, sl_ms now_ms)
+{
+    sl_table_set_authority(f->settings.table, 0);
+    f->export_cursor = 0;
+    f->limits_wanted = f->limits_sent = false;
+    sl_route_step_down(&f->route, now_ms);
+    sl_guests_stop(&f->guests);
+}
+
+/* Copy a grant to the ledger. A grant without a lease needs its holder, a client of this node: the
+ * nodes of other clients have their own records. */
+static void export(struct sl_failover *f, sl_ms now_ms, struct sl_bytes key,
+                   const struct sl_grant_view *v)
+{
+    struct sl_route_session *n = sl_route_session_find(&f->route, v->session_id);
+    if (v->broken || (!v->leased && n == NULL)) return;
+    const struct sl_record x = sl_record_of(key, v, n != NULL ? n->id : 0,
+                                            v->leased ? sl_ms_after(now_ms, v->left_ms)
+                                                      : SL_NEVER);
+    sl_ledger_put(&f->route.ledger, &x, n != NULL ? &n->held : NULL);
+}
+
+bool sl_failover_export(struct sl_failover *f, struct sl_now now, uint32_t *budget)
+{
+    struct sl_table *table = f->settings.table;
+    struct sl_lock_view at[LOCKS_A_STEP];
+    assert(f->route.exporting);
+    do {
+        if (*budget < LOCKS_A_STEP) return false;
+        size_t n = sl_table_scan(table, now, &f->export_cursor, at, LOCKS_A_STEP);
+        *budget -= LOCKS_A_STEP;
+        for (size_t i = 0; i < n; i++) {
+            struct sl_grant_view v;
+            uint64_t each = 0;
+            while (sl_table_each(table, now, at[i].key, &each, &v) && !v.waits)
+                export(f, now.ms, at[i].key, &v);
+        }
+    } while (f->export_cursor != 0);
+    sl_table_reset(table);
+    sl_route_exported(&f->route);
+    return true;
+}
+
+bool sl_failover_reclaim_own(struct sl_failover *f, struct sl_now now, sl_ms *given_ms)
+{
+    struct sl_ledger *l = &f->route.ledger;
+    *given_ms = 0;
+    if (!f->route.leads || sl_list_empty(&l->all)) return false;
+    struct sl_record *x = sl_container_of(l->all.next, struct sl_record, all);
+    struct sl_route_session *n = x->session == 0
+                                     ? NULL
+                                     : sl_route_session_find(&f->route, x->session);
+    const struct sl_grant_view v = sl_record_view(x, now.ms);
+    bool added;
+    if (x->end_ms > now.ms && !x->unwanted && (x->leased || n != NULL) &&
+        sl_guests_reclaim(&f->guests, now, n == NULL ? NULL : n->session, NULL, &v,
+                          x->key, &added) &&
+        added && v.leased)
+        *given_ms = v.left_ms;
+    sl_ledger_drop(l, x);
+    return true;
+}
+
+/* --- Orders ---------------------------------------------------------------------------------- */
+
+/* Handle an order of the election. Returns false if the caller has nothing to do. */
+static bool carry_out(struct sl_failover *f, sl_ms now_ms,
+                      const struct sl_election_order *o, struct sl_failover_order *out)
+{
+    *out = (struct sl_failover_order){.term = o->term,
+                                      .heartbeat = o->heartbeat,
+                                      .node = o->node,
+                                      .before = o->before,
+                                      .quiet_ms = o->quiet_ms,
+                                      .fence_limit = f->fence_limit,
+                                      .longest_ms = f->longest_ms};
+    switch (o->type) {
+        case SL_ELECTION_ORDER_READ_TERM:
+            out->type = SL_FAILOVER_ORDER_READ_TERM;
+            break;
+        case SL_ELECTION_ORDER_CLAIM: out->type = SL_FAILOVER_ORDER_CLAIM; break;
+        case SL_ELECTION_ORDER_RENEW:
+            out->type = SL_FAILOVER_ORDER_RENEW;
+            f->limits_sent = f->limits_wanted;
+            f->limits_wanted = false;
+            break;
+        case SL_ELECTION_ORDER_DOUBT:
+            out->type = SL_FAILOVER_ORDER_DOUBT;
+            out->message = (struct sl_failover_message){
+                .type = SL_FAILOVER_DOUBT, .term = o->term, .sight = o->sight};
+            break;
+        case SL_ELECTION_ORDER_LEAD: out->type = SL_FAILOVER_ORDER_LEAD; break;
+        case SL_ELECTION_ORDER_STOP:
+            if (!f->route.leads) return false;
+            stop(f, now_ms);
+            out->type = SL_FAILOVER_ORDER_STOP;
+            break;
+        case SL_ELECTION_ORDER_KEEPER:
+            if (f->route.leads) return false;
+            sl_route_keeper(&f->route, now_ms, o->node, o->term);
+            out->type = SL_FAILOVER_ORDER_KEEPER;
+            break;
+    }
+    return true;
+}
+
+bool sl_failover_next(struct sl_failover *f, sl_ms now_ms,
+                      struct sl_failover_order *out)
+{
+    struct sl_election_order o;
+    while (sl_election_next(f->election, &o))
+        if (carry_out(f, now_ms, &o, out)) return true;
+    return false;
+}
+
+/* --- Life ------------------------------------------------------------------------------------ */
+
+bool sl_failover_init(struct sl_failover *f, const struct sl_failover_settings *s,
+                      sl_ms now_ms)
+{
+    struct sl_election_settings set = sl_election_settings_default;
+    set.self = s->self;
+    *f = (struct sl_failover){.settings = *s};
+    f->election = sl_election_new(&set, now_ms);
+    if (f->election == NULL) return false;
+    const struct sl_route_settings route = {.keeper_wait_ms = s->keeper_wait_ms,
+                                            .hash_key = s->hash_key,
+                                            .election = f->election};
+    sl_route_init(&f->route, &route, now_ms);
+    sl_guests_init(&f->guests, s->table, s->hash_key);
+    return true;
+}
+
+void sl_failover_free(struct sl_failover *f)
+{
+    sl_route_free(&f->route);
+    sl_guests_free(&f->guests);
+    sl_election_free(f->election);
+}
+
+#define must(so, what) assert((so) && what)
+
+void sl_failover_check(const struct sl_failover *f)
+{
+    struct sl_table_stats stats;
+    sl_table_stats(f->settings.table, &stats);
+    sl_election_check(f->election);
+    sl_route_check(&f->route);
+    sl_guests_check(&f->guests);
+    must(f->route.leads == f->guests.leads, "the route and the guests agree who leads");
+    must(!f->route.leads || f->route.keeper_term == f->guests.term,
+         "a keeper serves its own term");
+    must(!f->limits_wanted || f->route.leads, "only a keeper writes limits");
+    must(f->route.leads || f->route.exporting || stats.keys == 0,
+         "only a keeper has locks");
+}

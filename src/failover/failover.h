@@ -1,0 +1,124 @@
+/* failover.h - a node of a cluster on etcd: the election, the route to the keeper, and the guests
+ * of a keeper, as one state machine.
+ *
+ *     messages, links -------+             +--> orders of the route   (sl_route_next())
+ *     answers of the storage +-> failover -+--> orders of the guests  (sl_guests_next())
+ *     requests, time --------+             +--> all other orders      (sl_failover_next())
+ *
+ *     FOLLOWS --LEAD--> LEADS --STOP--> EXPORTS --the table is copied to the ledger--> FOLLOWS
+ *
+ * While a node follows, its clients use the keeper through the route. While it leads, its lock
+ * table decides, and it serves the guests. After each call, fetch the orders of the guests and of
+ * the route, then the others. README.md states the rules. */
+#ifndef SL_FAILOVER_FAILOVER_H
+#define SL_FAILOVER_FAILOVER_H
+
+#include "failover/guests.h"
+#include "failover/route.h"
+
+struct sl_failover_settings {
+    uint32_t self; /* The id of this node. */
+    sl_ms keeper_wait_ms;
+    struct sl_hash_key hash_key;
+    struct sl_table *table; /* Borrowed. Empty unless this node leads or exports. */
+};
+
+struct sl_failover {
+    struct sl_failover_settings settings;
+    struct sl_election *election; /* Owned. */
+    struct sl_route route;
+    struct sl_guests guests;
+    uint64_t export_cursor; /* The table is copied to the ledger up to this cursor. */
+    /* The limits to write with the next renewal. */
+    sl_fence fence_limit;
+    sl_ms longest_ms;
+    bool limits_wanted; /* The caller waits for the write of these limits. */
+    bool limits_sent;   /* The renewal under way writes them. */
+};
+
+enum sl_failover_order_type {
+    /* Orders to the storage. Report the result with the function of the same name. */
+    SL_FAILOVER_ORDER_READ_TERM, /* sl_failover_term_read() */
+    SL_FAILOVER_ORDER_CLAIM,     /* sl_failover_claimed() */
+    SL_FAILOVER_ORDER_RENEW,     /* sl_failover_renewed() */
+    SL_FAILOVER_ORDER_DOUBT,     /* Send `message` to all other nodes. */
+    SL_FAILOVER_ORDER_LEAD, /* This node is the keeper of `term`. Export the rest of the table,
+                                * call sl_failover_lead(), fetch all orders, begin the term with
+                                * the limits in `before`, and call sl_route_resume(). */
+    SL_FAILOVER_ORDER_STOP, /* This node is not the keeper of `term` any more. Fetch the orders
+                                * of the guests, end the term, begin a session of the route for
+                                * each client of this node, and submit their requests to it. */
+    SL_FAILOVER_ORDER_KEEPER, /* `node` is the keeper of `term`; 0: none is known. */
+};
+
+struct sl_failover_order {
+    enum sl_failover_order_type type;
+    uint64_t term, heartbeat; /* As in struct sl_election_order. */
+    uint32_t node;
+    struct sl_storage_term before;
+    sl_ms quiet_ms;
+    sl_fence fence_limit; /* RENEW and CLAIM: the limits to write. */
+    sl_ms longest_ms;
+    struct sl_failover_message message;
+};
+
+/* Initialize a node. Returns false if out of memory. */
+bool sl_failover_init(struct sl_failover *f, const struct sl_failover_settings *s,
+                      sl_ms now_ms);
+void sl_failover_free(struct sl_failover *f);
+
+/* --- Messages, links, time ----------------------------------------------------------------- */
+
+/* Handle a message from another node. `name` and `address` are those of the client of m->session,
+ * if it is a client of this node; HELD needs them. If sl_guests_lacks(), open the guest first. Bit
+ * n of `linked` says whether there is a link to node n; READY needs it. */
+void sl_failover_receive(struct sl_failover *f, struct sl_now now, uint32_t from,
+                         const struct sl_failover_message *m, struct sl_bytes name,
+                         struct sl_bytes address, uint32_t linked);
+
+/* A link has begun or ended; or (`sight`) the state of the connection to a node has changed. */
+void sl_failover_linked(struct sl_failover *f, sl_ms now_ms, uint32_t node);
+void sl_failover_unlinked(struct sl_failover *f, sl_ms now_ms, uint32_t node);
+void sl_failover_sight(struct sl_failover *f, sl_ms now_ms, uint32_t node,
+                       enum sl_peer_state sight);
+
+void sl_failover_tick(struct sl_failover *f, sl_ms now_ms);
+sl_ms sl_failover_due(const struct sl_failover *f);
+bool sl_failover_next(struct sl_failover *f, sl_ms now_ms,
+                      struct sl_failover_order *out);
+
+/* --- The storage ---------------------------------------------------------------------------- */
+
+/* asked_ms is the time of the request to the storage. */
+void sl_failover_term_read(struct sl_failover *f, sl_ms now_ms, sl_ms asked_ms,
+                           const struct sl_storage_result *d);
+void sl_failover_claimed(struct sl_failover *f, sl_ms now_ms, sl_ms asked_ms,
+                         const struct sl_storage_result *d);
+/* `term` is the term that was renewed. Returns true if this renewal wrote the limits of
+ * sl_failover_write_limits(), or should have: the status is that of the renewal. */
+bool sl_failover_renewed(struct sl_failover *f, sl_ms now_ms, sl_ms asked_ms,
+                         uint64_t term, const struct sl_storage_result *d);
+
+/* As keeper: write these limits with the next renewal, now.
+ * sl_failover_renewed() reports the result, unless the term ends. Returns false if this node is not the keeper. */
+bool sl_failover_write_limits(struct sl_failover *f, sl_ms now_ms, sl_fence fence_limit,
+                              sl_ms longest_ms);
+
+/* --- A term begins and ends -------------------------------------------------------------------- */
+
+/* Carry out LEAD, when nothing is left to export. */
+void sl_failover_lead(struct sl_failover *f, sl_ms now_ms,
+                      const struct sl_failover_order *o, uint32_t linked);
+
+/* After STOP: copy a part of the table to the ledger, for the next keeper. Reduces *budget. Returns
+ * true when all is copied and the table is empty. */
+bool sl_failover_export(struct sl_failover *f, struct sl_now now, uint32_t *budget);
+
+/* As keeper: add the next grant in the ledger to the table, and set *given_ms to the time left of
+ * its lease if that is new; otherwise to 0. Returns false if there are no more. */
+bool sl_failover_reclaim_own(struct sl_failover *f, struct sl_now now, sl_ms *given_ms);
+
+/* Abort and name the invariant if one is violated. */
+void sl_failover_check(const struct sl_failover *f);
+
+#endif /* SL_FAILOVER_FAILOVER_H */

@@ -1,0 +1,377 @@
+/* test_failover.c - a node of a cluster on etcd: it becomes the keeper, steps down, and hands its
+ * grants over. The test is the storage, the other nodes and the clock. */
+#include <stdio.h>
+#include <string.h>
+
+#include "test.h"
+
+#include "failover/failover.h"
+#include "sluice.h"
+
+/* --- Node 1 of three, with three clients ----------------------------------------------------- */
+
+enum { SELF = 1, CLIENTS = 3 };
+
+static const struct sl_table_limits limits = {.keys_max = 1000,
+                                              .waiters_max = 10,
+                                              .key_bytes_max = 100,
+                                              .value_bytes_max = 100,
+                                              .drains_max = 10};
+static struct sl_failover node;
+static struct sl_table *table;
+static struct sl_session clients[CLIENTS + 1]; /* By id, from 1. */
+static struct sl_route_session sessions[CLIENTS + 1];
+static struct sl_guest guest; /* A client of node 2, */
+static struct sl_session guest_session;
+static struct sl_now now;
+static struct sl_failover_order last; /* The last order LEAD. */
+static char said[4096];
+static const uint32_t linked = 1u << 2 | 1u << 3;
+
+static struct sl_bytes text(const char *at)
+{
+    return (struct sl_bytes){at, strlen(at)};
+}
+
+static void say(const char *format, ...)
+{
+    size_t n = strlen(said);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(said + n, sizeof said - n, format, args);
+    va_end(args);
+}
+
+static int setup(void **state)
+{
+    static const uint32_t ids[] = {1, 2, 3};
+    (void)state;
+    now = (struct sl_now){1000, 1000000};
+    table = sl_table_new(&limits, (struct sl_hash_key){7, 0});
+    const struct sl_failover_settings s = {
+        .self = SELF, .keeper_wait_ms = 5000, .hash_key = {7, 0}, .table = table};
+    assert_true(sl_failover_init(&node, &s, now.ms));
+    sl_election_members(node.election, now.ms, ids, 3);
+    for (uint64_t i = 1; i <= CLIENTS; i++) {
+        sl_session_begin(&clients[i], i, 0);
+        sessions[i] = (struct sl_route_session){0};
+    }
+    sl_session_begin(&guest_session, 50, 0);
+    said[0] = '\0';
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct sl_failover_message m;
+    (void)state;
+    for (uint64_t i = 1; i <= CLIENTS; i++)
+        sl_route_leave(&node.route, &sessions[i], false, &m);
+    sl_failover_free(&node);
+    sl_table_free(table);
+    return 0;
+}
+
+static void say_order(const struct sl_failover_order *o)
+{
+    int term = (int)o->term;
+    switch (o->type) {
+        case SL_FAILOVER_ORDER_READ_TERM: say("read\n"); break;
+        case SL_FAILOVER_ORDER_CLAIM: say("claim after %d\n", term); break;
+        case SL_FAILOVER_ORDER_RENEW:
+            say("renew %d with %d %d\n", term, (int)o->fence_limit, (int)o->longest_ms);
+            break;
+        case SL_FAILOVER_ORDER_DOUBT: break;
+        case SL_FAILOVER_ORDER_LEAD:
+            say("lead %d\n", term);
+            last = *o;
+            sl_failover_lead(&node, now.ms, o, linked);
+            sl_table_set_fences(table, o->before.fence_limit, SL_FENCE_MAX);
+            break;
+        case SL_FAILOVER_ORDER_STOP: say("stop %d\n", term); break;
+        case SL_FAILOVER_ORDER_KEEPER: say("keeper %u of %d\n", o->node, term); break;
+    }
+    sl_failover_check(&node);
+}
+
+/* Fetch all orders. Returns those of the node, and the messages of the route. */
+static const char *orders(void)
+{
+    static char out[sizeof said];
+    struct sl_failover_order o;
+    struct sl_route_order r;
+    struct sl_guests_order g;
+    struct sl_failover_message m;
+    sl_failover_tick(&node, now.ms);
+    while (sl_failover_next(&node, now.ms, &o)) say_order(&o);
+    while (sl_guests_next(&node.guests, now, linked, &g)) {
+        if (g.type == SL_GUESTS_ORDER_CLOSE) {
+            say("close a guest\n");
+            sl_guests_closed(&node.guests, g.guest, &m);
+        } else if (g.type == SL_GUESTS_ORDER_SEND) say("answer node %u\n", g.to);
+    }
+    while (sl_route_next(&node.route, now.ms, true, &r)) {
+        if (r.type != SL_ROUTE_ORDER_SEND) continue;
+        if (r.message.type == SL_FAILOVER_COME) say("COME %d\n", (int)r.message.term);
+        if (r.message.type == SL_FAILOVER_RECLAIM)
+            say("RECLAIM %d %.*s left %d\n", (int)r.message.session,
+                (int)r.message.key.n, r.message.key.at,
+                r.message.grant.leased ? (int)r.message.grant.left_ms : -1);
+    }
+    sl_failover_check(&node);
+    memcpy(out, said, sizeof said);
+    said[0] = '\0';
+    return out;
+}
+
+static struct sl_storage_result result(int status, uint64_t term, uint32_t keeper)
+{
+    return (struct sl_storage_result){.status = status,
+                                      .term = term,
+                                      .term_record = {.term = term,
+                                                      .node = keeper,
+                                                      .heartbeat = 1,
+                                                      .fence_limit = 1000,
+                                                      .longest_ms = 5000}};
+}
+
+/* This node was the keeper of term 4 before a restart, and becomes that of term 5. */
+static void lead(void)
+{
+    const struct sl_storage_result before = result(SLUICE_OK, 4, SELF);
+    struct sl_storage_result claimed = result(SLUICE_OK, 5, SELF);
+    orders();
+    sl_failover_term_read(&node, now.ms, now.ms, &before);
+    assert_string_equal(orders(), "keeper 0 of 4\nclaim after 4\n");
+    sl_failover_claimed(&node, now.ms, now.ms, &claimed);
+    assert_string_equal(orders(), "lead 5\n");
+}
+
+/* As lead(), and the wait for old leases is over. */
+static void lead_and_wait(void)
+{
+    lead();
+    sl_table_recover(table, 0);
+}
+
+/* Node 2 is the keeper of term 6. */
+static void depose(void)
+{
+    const struct sl_storage_term next = {.term = 6, .node = 2, .heartbeat = 1};
+    sl_election_term_changed(node.election, now.ms, &next);
+}
+
+static int acquire(struct sl_session *s, const char *key, sl_ms lease_ms)
+{
+    struct sl_grant g;
+    const struct sl_want want = {
+        .key = text(key), .per = 1, .buckets = 1, .units = 1, .lease_ms = lease_ms};
+    now.wall_us += 1000;
+    return sl_table_acquire(table, now, s, &want, &g);
+}
+
+static bool is_held(const char *key)
+{
+    struct sl_grant_view v;
+    return sl_table_newest(table, now, text(key), &v);
+}
+
+static void begin_sessions(void)
+{
+    for (uint64_t i = 1; i <= CLIENTS; i++)
+        assert_int_equal(sl_route_session_begin(&node.route, &sessions[i], &clients[i]),
+                         0);
+}
+
+/* --- A term begins --------------------------------------------------------------------------- */
+
+UNIT_TEST(a_new_keeper_grants_nothing_before_the_leases_of_its_predecessor_have_expired)
+{
+    lead();
+    assert_int_equal(acquire(&clients[1], "k", 1000), SLUICE_ERECOVERING);
+    sl_ms end_ms = now.ms + last.quiet_ms;
+    assert_true(last.quiet_ms > 7000); /* The authority, and the longest lease. */
+    now.ms = end_ms - 1;
+    sl_table_set_authority(table, SL_NEVER);
+    assert_int_equal(acquire(&clients[1], "k", 1000), SLUICE_ERECOVERING);
+    now.ms = end_ms;
+    assert_int_equal(acquire(&clients[1], "k", 1000), SLUICE_OK);
+}
+
+UNIT_TEST(a_keeper_grants_until_its_authority_has_ended)
+{
+    lead_and_wait();
+    now.ms += 1900;
+    assert_int_equal(acquire(&clients[1], "k", 1000), SLUICE_OK);
+    now.ms += 100;
+    assert_int_equal(acquire(&clients[2], "l", 1000), SLUICE_ENOKEEPER);
+    const struct sl_storage_result ok = result(SLUICE_OK, 5, SELF);
+    sl_failover_renewed(&node, now.ms, now.ms - 100, 5, &ok);
+    assert_int_equal(acquire(&clients[2], "l", 1000), SLUICE_OK);
+    now.ms += 1900; /* 2 s after the renewal was requested. */
+    assert_int_equal(acquire(&clients[3], "m", 1000), SLUICE_ENOKEEPER);
+}
+
+UNIT_TEST(a_new_keeper_reclaims_the_grants_of_its_own_clients)
+{
+    sl_ms given_ms;
+    struct sl_record x = {.fence = 10,
+                          .session = 1,
+                          .leased = true,
+                          .units = 1,
+                          .per = 1,
+                          .buckets = 1,
+                          .end_ms = now.ms + 9000,
+                          .key = text("leased")};
+    begin_sessions();
+    sl_ledger_put(&node.route.ledger, &x, &sessions[1].held);
+    x = (struct sl_record){.fence = 11,
+                           .session = 2,
+                           .units = 1,
+                           .per = 1,
+                           .buckets = 1,
+                           .end_ms = SL_NEVER,
+                           .key = text("unleased")};
+    sl_ledger_put(&node.route.ledger, &x, &sessions[2].held);
+    x.fence = 12;
+    x.session = 0; /* Its client has left. */
+    x.key = text("left");
+    sl_ledger_put(&node.route.ledger, &x, NULL);
+    x = (struct sl_record){.fence = 13,
+                           .leased = true,
+                           .units = 1,
+                           .per = 1,
+                           .buckets = 1,
+                           .end_ms = now.ms,
+                           .key = text("expired")};
+    sl_ledger_put(&node.route.ledger, &x, NULL);
+    x.fence = 14;
+    x.end_ms = now.ms + 9000;
+    x.unwanted = true;
+    x.key = text("unwanted");
+    sl_ledger_put(&node.route.ledger, &x, NULL);
+    assert_false(sl_failover_reclaim_own(&node, now, &given_ms)); /* Not the keeper. */
+    lead();
+    sl_ms given = 0;
+    while (sl_failover_reclaim_own(&node, now, &given_ms)) given += given_ms;
+    assert_int_equal(given, 9000);
+    assert_true(is_held("leased") && is_held("unleased"));
+    assert_false(is_held("left") || is_held("expired") || is_held("unwanted"));
+    assert_true(sl_session_holds(&clients[2]));
+    assert_int_equal(node.route.ledger.by_fence.count, 0);
+}
+
+/* --- A term ends ------------------------------------------------------------------------------ */
+
+UNIT_TEST(a_keeper_that_is_deposed_grants_nothing)
+{
+    lead_and_wait();
+    orders();
+    depose();
+    assert_string_equal(orders(), "stop 5\nkeeper 2 of 6\n");
+    assert_false(node.route.leads || node.guests.leads);
+    assert_int_equal(acquire(&clients[1], "k", 1000), SLUICE_ENOKEEPER);
+}
+
+UNIT_TEST(a_deposed_keeper_hands_its_grants_over_when_all_are_copied)
+{
+    struct sl_ended past;
+    struct sl_grant_view v;
+    lead_and_wait();
+    orders();
+    /* Node 2 has a client with a lease and a grant without one. */
+    struct sl_failover_message m = {.type = SL_FAILOVER_COME, .term = 5};
+    sl_failover_receive(&node, now, 2, &m, text(""), text(""), linked);
+    orders();
+    assert_int_equal(sl_guests_open(&node.guests, &guest, 2, 77, &guest_session), 0);
+    assert_int_equal(acquire(&guest_session, "its lease", 9000), SLUICE_OK);
+    assert_int_equal(acquire(&guest_session, "its lock", 0), SLUICE_OK);
+    assert_int_equal(acquire(&clients[1], "lease", 9000), SLUICE_OK);
+    assert_int_equal(acquire(&clients[1], "lock", 0), SLUICE_OK);
+    assert_int_equal(acquire(&clients[2], "broken", 9000), SLUICE_OK);
+    assert_true(sl_table_newest(table, now, text("broken"), &v));
+    sl_table_break(table, now, text("broken"), v.fence, false, &past);
+    depose();
+    assert_string_equal(orders(), "stop 5\nkeeper 2 of 6\nclose a guest\n");
+    begin_sessions();
+    uint32_t budget = 63;
+    assert_false(sl_failover_export(&node, now, &budget));
+    assert_string_equal(orders(), ""); /* No COME: the ledger is not complete. */
+    budget = 1000;
+    assert_true(sl_failover_export(&node, now, &budget));
+    assert_int_equal(budget, 1000 - 64);
+    assert_string_equal(orders(), "COME 6\n");
+    m = (struct sl_failover_message){.type = SL_FAILOVER_HERE, .term = 6};
+    sl_failover_receive(&node, now, 2, &m, text(""), text(""), linked);
+    const char *sent = orders();
+    assert_non_null(strstr(sent, "RECLAIM 1 lease left 9000\n"));
+    assert_non_null(strstr(sent, "RECLAIM 1 lock left -1\n"));
+    assert_non_null(strstr(sent, "RECLAIM 0 its lease left 9000\n"));
+    assert_null(strstr(sent, "its lock")); /* Node 2 reports it itself. */
+    assert_null(strstr(sent, "broken"));
+    sl_guests_over(&node.guests, &guest);
+}
+
+/* --- Limits ------------------------------------------------------------------------------------ */
+
+UNIT_TEST(limits_are_written_with_the_next_renewal)
+{
+    const struct sl_storage_result ok = result(SLUICE_OK, 5, SELF);
+    assert_false(sl_failover_write_limits(&node, now.ms, 2000, 60000));
+    lead();
+    orders();
+    assert_true(sl_failover_write_limits(&node, now.ms, 2000, 60000));
+    assert_string_equal(orders(), "renew 5 with 2000 60000\n");
+    assert_true(sl_failover_write_limits(&node, now.ms, 3000, 70000));
+    assert_true(sl_failover_renewed(&node, now.ms, now.ms, 5, &ok));
+    assert_string_equal(orders(), "renew 5 with 3000 70000\n");
+    assert_true(sl_failover_renewed(&node, now.ms, now.ms, 5, &ok));
+    now.ms += 500;
+    assert_string_equal(orders(), "renew 5 with 3000 70000\n");
+    assert_false(sl_failover_renewed(&node, now.ms, now.ms, 5, &ok)); /* Nothing new. */
+}
+
+UNIT_TEST(a_renewal_of_an_old_term_writes_no_limits)
+{
+    const struct sl_storage_result ok = result(SLUICE_OK, 4, SELF);
+    lead();
+    orders();
+    sl_failover_write_limits(&node, now.ms, 2000, 60000);
+    orders();
+    assert_false(sl_failover_renewed(&node, now.ms, now.ms, 4, &ok));
+}
+
+/* --- Messages --------------------------------------------------------------------------------- */
+
+UNIT_TEST(messages_reach_the_part_that_they_are_for)
+{
+    struct sl_failover_message m = {.type = SL_FAILOVER_COME, .term = 5};
+    lead();
+    orders();
+    sl_failover_receive(&node, now, 3, &m, text(""), text(""), linked);
+    assert_string_equal(orders(), "answer node 3\n");
+    depose();
+    orders();
+    uint32_t budget = 1000;
+    sl_failover_export(&node, now, &budget);
+    assert_string_equal(orders(), "COME 6\n");
+    m = (struct sl_failover_message){.type = SL_FAILOVER_HERE, .term = 6};
+    sl_failover_receive(&node, now, 3, &m, text(""), text(""), linked);
+    orders();
+    assert_false(node.route.open); /* Node 3 is not the keeper. */
+    sl_failover_receive(&node, now, 2, &m, text(""), text(""), linked);
+    orders();
+    assert_true(node.route.open);
+    sl_failover_unlinked(&node, now.ms, 3);
+    assert_true(node.route.open);
+    sl_failover_unlinked(&node, now.ms, 2);
+    assert_false(node.route.open);
+    orders();
+    sl_failover_linked(&node, now.ms, 2);
+    assert_string_equal(orders(), "COME 6\n");
+}
+
+int main(void)
+{
+    return run_unit_tests_with("failover", setup, teardown);
+}
