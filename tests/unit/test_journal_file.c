@@ -234,6 +234,40 @@ UNIT_TEST(a_journal_continues_after_a_kill)
     assert_string_equal(recover(), "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19");
 }
 
+/* The file fills its space with zeros in pieces, some frames ahead. */
+UNIT_TEST(zeros_do_not_replace_frames)
+{
+    static char bytes[1000];
+    const struct sl_item large = {.kind = SL_ITEM_GRANT,
+                                  .expiry_ms = FAR,
+                                  .bound_ms = FAR,
+                                  .value = {bytes, sizeof bytes}};
+    struct sl_journal_file *f = create();
+    struct sl_buffer b = {0};
+    char numbers[4000];
+    size_t n = 0;
+    for (uint64_t i = 1; i <= 300; i++) { /* Frames of 1 KB to 20 KB; 3 MB in all. */
+        b.n = 0;
+        for (uint64_t k = i % 20; k > 0; k--) {
+            struct sl_item item = large;
+            item.fence = i;
+            assert_int_equal(sl_record_put(&b, &item), SLUICE_OK);
+        }
+        assert_int_equal(sl_journal_file_write(f, (struct sl_bytes){b.at, b.n}, i, NOW),
+                         0);
+        if (i % 20 != 0)
+            n += (size_t)snprintf(numbers + n, sizeof numbers - n,
+                                  i > 1 ? " %" PRIu64 : "%" PRIu64, i);
+        if (i % 70 != 0) continue;
+        sl_journal_file_close(f);
+        f = reopen();
+    }
+    sl_journal_file_close(f);
+    sl_buffer_free(&b);
+    assert_string_equal(recover(), numbers);
+    assert_true(recovery.chain.position == 300);
+}
+
 UNIT_TEST(the_rest_of_a_file_is_cleared_when_it_continues)
 {
     static char rest[200000]; /* Longer than the space that the next write fills. */
