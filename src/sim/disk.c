@@ -138,6 +138,18 @@ static void put_life(struct sim_disk *d, struct sl_now now, sl_ms wait_until_ms)
     sl_buffer_free(&records);
 }
 
+/* Until when the last start waits. */
+static sl_ms wait_of(const struct sim_disk *d, struct sl_now now)
+{
+    struct sl_recovery r;
+    const struct sl_life life = life_of(d, 0);
+    sl_recovery_begin(&r, (struct sl_bytes){d->file, d->bytes}, &life, now.ms,
+                      (struct sl_hash_key){1, 2});
+    sl_ms wait_until_ms = r.wait_until_ms;
+    sl_recovery_end(&r);
+    return wait_until_ms;
+}
+
 void sim_disk_begin(struct sim_disk *d, struct sl_now now, const struct sl_recovery *r,
                     struct sl_node *n)
 {
@@ -157,14 +169,79 @@ void sim_disk_begin(struct sim_disk *d, struct sl_now now, const struct sl_recov
     sl_journal_sync_end(d->journal, true);
 }
 
+/* --- The next file ------------------------------------------------------------------- */
+
+static void drop_next(struct sim_disk *d)
+{
+    if (d->next != NULL) free(d->next->file);
+    free(d->next);
+    d->next = NULL;
+    d->is_copied = d->is_commit = false;
+}
+
+/* The next file becomes the journal; this many of its bytes are durable. */
+static void switch_files(struct sim_disk *d, size_t durable)
+{
+    struct sim_disk *next = d->next;
+    free(d->file);
+    d->file = next->file;
+    d->bytes = next->bytes;
+    d->size = next->size;
+    d->chain = next->chain;
+    d->inode = next->inode;
+    d->durable = durable;
+    next->file = NULL;
+    drop_next(d);
+}
+
+void sim_disk_replace(struct sim_disk *d, struct sl_now now)
+{
+    struct sim_disk *next = calloc(1, sizeof *next);
+    if (next == NULL) abort();
+    next->boot = d->boot;
+    next->boot_ms = d->boot_ms;
+    next->files = d->files;
+    next->journal = d->journal;
+    begin_file(next, sl_journal_position(d->journal));
+    d->files = next->files;
+    d->next = next;
+    d->copy_cursor = 0;
+    d->is_copied = d->is_commit = false;
+    put_life(next, now, wait_of(d, now));
+}
+
+#define ITEMS_A_COPY 2
+
+void sim_disk_copy_some(struct sim_disk *d, struct sl_now now, struct sl_node *n)
+{
+    struct sl_buffer records = {0};
+    struct sl_item item;
+    for (int i = 0; i < ITEMS_A_COPY && !d->is_copied; i++) {
+        d->is_copied = !sl_node_item(n, &d->copy_cursor, &item);
+        if (!d->is_copied && sl_record_put(&records, &item) != SLUICE_OK) abort();
+    }
+    if (records.n > 0)
+        append_frame(d->next, (struct sl_bytes){records.at, records.n},
+                     d->next->chain.position, now.ms);
+    sl_buffer_free(&records);
+}
+
+void sim_disk_end_commit(struct sim_disk *d, struct sl_random *r)
+{
+    if (d->is_commit && sl_random_maybe(r, 5000)) switch_files(d, d->sync_bytes);
+    drop_next(d);
+}
+
 /* --- Writing ----------------------------------------------------------------------- */
 
 void sim_disk_write(struct sim_disk *d, struct sl_now now)
 {
     struct sl_bytes records;
     uint64_t position;
-    while (sl_journal_take(d->journal, &records, &position))
+    while (sl_journal_take(d->journal, &records, &position)) {
         append_frame(d, records, position, now.ms);
+        if (d->next != NULL) append_frame(d->next, records, position, now.ms);
+    }
 }
 
 void sim_disk_write_fails(struct sim_disk *d, struct sl_now now, struct sl_random *r)
@@ -176,20 +253,27 @@ void sim_disk_write_fails(struct sim_disk *d, struct sl_now now, struct sl_rando
         append_frame(d, records, position, now.ms);
         d->bytes = before + sl_random_below(r, (uint32_t)(d->bytes - before + 1));
     }
+    if (!d->is_commit) drop_next(d);
     sl_journal_fail(d->journal);
 }
 
 void sim_disk_sync_begin(struct sim_disk *d)
 {
     d->is_syncing = true;
-    d->sync_bytes = d->bytes;
+    d->is_commit = d->next != NULL && d->is_copied;
+    d->sync_bytes = d->is_commit ? d->next->bytes : d->bytes;
     sl_journal_sync_begin(d->journal);
 }
 
 void sim_disk_sync_end(struct sim_disk *d, bool ok)
 {
     d->is_syncing = false;
-    if (ok && d->sync_bytes > d->durable) d->durable = d->sync_bytes;
+    if (d->is_commit) {
+        /* If a write has failed meanwhile, the next file is not complete. */
+        if (ok && !sl_journal_failed(d->journal)) switch_files(d, d->sync_bytes);
+        else drop_next(d);
+    } else if (ok && d->sync_bytes > d->durable) d->durable = d->sync_bytes;
+    if (!ok) drop_next(d);
     /* A write may have failed meanwhile. */
     sl_journal_sync_end(d->journal, ok && !sl_journal_failed(d->journal));
 }
@@ -198,12 +282,7 @@ void sim_disk_mend(struct sim_disk *d, struct sl_now now, struct sl_node *n)
 {
     uint64_t position = sl_journal_position(d->journal);
     sl_journal_mend_begin(d->journal);
-    struct sl_recovery r;
-    const struct sl_life life = life_of(d, 0);
-    sl_recovery_begin(&r, (struct sl_bytes){d->file, d->bytes}, &life, now.ms,
-                      (struct sl_hash_key){1, 2});
-    sl_ms wait_until_ms = r.wait_until_ms;
-    sl_recovery_end(&r);
+    sl_ms wait_until_ms = wait_of(d, now);
     begin_file(d, position);
     put_life(d, now, wait_until_ms);
     copy_items(d, now, n);
@@ -215,6 +294,7 @@ void sim_disk_mend(struct sim_disk *d, struct sl_now now, struct sl_node *n)
 
 void sim_disk_kill(struct sim_disk *d)
 {
+    drop_next(d);
     sl_journal_free(d->journal);
     d->journal = NULL;
     d->is_syncing = false;
@@ -237,6 +317,7 @@ struct sim_disk sim_disk_copy(const struct sim_disk *d)
 {
     struct sim_disk copy = *d;
     copy.journal = NULL;
+    copy.next = NULL;
     copy.file = NULL;
     copy.bytes = copy.size = 0;
     append(&copy, d->file, d->bytes);

@@ -8,6 +8,8 @@
  *     sim_disk_begin(&d, now, &r, node);            the file is complete and durable
  *     sim_disk_write(&d, now);                      at each order to record
  *     sim_disk_sync_begin(&d), sim_disk_sync_end(&d, ok)
+ *     sim_disk_replace(&d, now)                     begin to copy the items to a new file
+ *     sim_disk_copy_some(&d, now, node)             when all are copied, the next sync commits it
  *     sim_disk_kill(&d);                            the process has died */
 #ifndef SL_SIM_DISK_H
 #define SL_SIM_DISK_H
@@ -27,6 +29,11 @@ struct sim_disk {
     uint64_t boot, inode; /* Of the present. */
     sl_ms boot_ms;        /* When the machine booted, by its clock. */
     uint64_t files;       /* Files that were begun; for their ids and inodes. */
+    /* The file that will replace this one: only its bytes, chain and inode. NULL: there is none. */
+    struct sim_disk *next;
+    uint64_t copy_cursor;
+    bool is_copied; /* All items are in the next file. */
+    bool is_commit; /* The sync in progress makes the next file the journal. */
 };
 
 /* Recover the file, and create d->journal. Call sl_recovery_end() afterwards. r->result is OK if
@@ -51,6 +58,14 @@ void sim_disk_write(struct sim_disk *d, struct sl_now now);
 
 /* A write fails: a part of the first frame may be in the file, and the journal has failed. */
 void sim_disk_write_fails(struct sim_disk *d, struct sl_now now, struct sl_random *r);
+
+/* Begin the next file. Records are written to both files from now on. Then copy a few items: call
+ * it between any two calls of the node, as a server does. */
+void sim_disk_replace(struct sim_disk *d, struct sl_now now);
+void sim_disk_copy_some(struct sim_disk *d, struct sl_now now, struct sl_node *n);
+
+/* Call it before the process dies: if a commit is in progress, either file may have the name. */
+void sim_disk_end_commit(struct sim_disk *d, struct sl_random *r);
 
 void sim_disk_sync_begin(struct sim_disk *d);
 void sim_disk_sync_end(struct sim_disk *d, bool ok);

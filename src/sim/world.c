@@ -88,6 +88,8 @@ static void draw_speeds(struct sim_world *w)
 static void draw(struct sim_world *w)
 {
     sl_random_seed(&w->random, w->setup.seed);
+    sl_random_seed(&w->copies, ~w->setup.seed);
+    w->replaces = sl_random_maybe(&w->copies, 2000);
     w->faults = sim_faults_draw(&w->random);
     if (w->setup.faults_given) w->faults = w->setup.faults;
     if ((w->faults & 1u << SIM_FAULT_STEAL) == 0) w->faults &= ~(1u << SIM_FAULT_FORCE);
@@ -255,6 +257,7 @@ void sim_machine_kill(struct sim_world *w, uint32_t m, bool power)
     if (!sl_journal_failed(x->journal.journal)) remember(x, sim_machine_now(w, m));
     sl_node_free(x->node);
     x->node = NULL;
+    sim_disk_end_commit(&x->journal, &w->copies);
     sim_disk_kill(&x->journal);
     /* A pending write may or may not be on disk. */
     if (x->writing && sl_random_maybe(&w->random, 5000)) x->disk = x->ahead;
@@ -435,7 +438,9 @@ static void sync_journal(struct sim_world *w, uint32_t m)
             w, 1000000,
             (struct sim_event){.type = SIM_EVENT_MEND, .node = m, .number = x->life});
     }
-    if (sl_journal_sync_due(j) > sim_machine_now(w, m).ms) return;
+    bool commits = x->journal.next != NULL && x->journal.is_copied &&
+                   !sl_journal_failed(j) && !x->journal.is_syncing;
+    if (sl_journal_sync_due(j) > sim_machine_now(w, m).ms && !commits) return;
     sim_disk_sync_begin(&x->journal);
     /* After the faults, requests must be decided within a few answer times. */
     int64_t takes_us = sl_random_between(r, 100,
@@ -450,6 +455,19 @@ static void sync_journal(struct sim_world *w, uint32_t m)
                      (struct sim_event){.type = SIM_EVENT_CRASH, .node = m});
 }
 
+/* In some seeds, nodes replace their journals all the time. */
+static void copy_journal(struct sim_world *w, uint32_t m)
+{
+    struct sim_machine *x = &w->machines[m];
+    struct sl_now now = sim_machine_now(w, m);
+    if (!w->replaces || sl_journal_failed(x->journal.journal)) return;
+    if (x->journal.next == NULL) {
+        if (!x->journal.is_syncing && sl_random_maybe(&w->copies, 500))
+            sim_disk_replace(&x->journal, now);
+    } else if (!x->journal.is_copied && sl_random_maybe(&w->copies, 3000))
+        sim_disk_copy_some(&x->journal, now, x->node);
+}
+
 #define ORDERS_MAX 100000
 #define INSPECT_EVERY 64 /* Not at every event, because inspecting is slow. */
 
@@ -459,6 +477,7 @@ void sim_machine_settle(struct sim_world *w, uint32_t m)
     struct sl_node_order o;
     uint32_t orders = 0;
     if (++x->settled % INSPECT_EVERY == 0) inspect(w, m);
+    copy_journal(w, m);
     while (sl_node_next(x->node, &o)) {
         do_order(w, m, &o);
         if (++orders < ORDERS_MAX) continue;

@@ -215,6 +215,8 @@ struct sim_contest {
 struct sim_world {
     struct sim_setup setup;
     struct sl_random random;
+    struct sl_random copies; /* For the replacement of journals, */
+    bool replaces;           /* which happens in some seeds. */
     struct sim_queue queue;
     struct sim_checker checker;
     struct sim_counts counts;
