@@ -226,11 +226,12 @@ def a_waiter_is_granted_when_another_node_releases(t):
     fence = one.acquire("k", "LEASE", 60000)
     two.send("ACQUIRE", "k", "LEASE", 60000, "WAIT", FOREVER, "NOTE", "waits")
     c[2].until_waiting("k", 1)
+    # Two votes suffice, so one node may learn of the lease later.
+    t.until(lambda: [(pairs(n)["node"], pairs(n)["says"], pairs(n).get("fence")) for n in c[2].explain("k")["nodes"]] ==
+            [(i, b"held", fence) for i in (1, 2, 3)], "all nodes say that it is held")
     why = c[2].explain("k")
     check([pairs(w)["note"] for w in why["waiters"]], [b"waits"])
     check([pairs(h)["fence"] for h in why["holders"]], [fence])
-    check([(pairs(n)["node"], pairs(n)["says"], pairs(n)["fence"]) for n in why["nodes"]],
-          [(i, b"held", fence) for i in (1, 2, 3)])
     check_that(b" has held it for " in why["summary"][0] and b"; next at this node: " in why["summary"][0],
                why["summary"])
     check(pairs(c.client(2)("LOCKS")[1][0])["waiters"], 1)
@@ -240,7 +241,7 @@ def a_waiter_is_granted_when_another_node_releases(t):
     got = two.reply()
     took = time.monotonic() - began
     check_that(fence_of(got) > fence and got[3] > 0, "granted: %r" % got)
-    check_that(took < 2, "soon: %.3f s" % took)
+    check_that(took < 30, "long before the lease would have expired: %.3f s" % took)
     check(three("ACQUIRE", "k", "LEASE", 1000, "WAIT", 300), None, "the wait timed out")
 
 
