@@ -106,7 +106,10 @@ static void record_key(struct sl_node *n, struct sl_node_key *k)
         before = (struct sl_item_before){k->recorded_exact ? 1 : k->recorded_end_ms,
                                          k->recorded_long};
     if (!encode(n, k, &value)) return;
-    if ((k->recorded == 0 && is_blank(k)) || hash_of(n, value) == k->recorded) {
+    /* While the journal fails, put_key() may have copied the state to a file that is not used. */
+    bool is_recorded = hash_of(n, value) == k->recorded &&
+                       !sl_journal_failed(n->journal);
+    if ((k->recorded == 0 && is_blank(k)) || is_recorded) {
         sl_list_remove(&k->changed);
         return;
     }
@@ -474,7 +477,7 @@ static bool next_peer(struct sl_node *n, uint64_t *cursor, struct sl_item *out)
 }
 
 /* A key that could not be recorded, because the journal has failed, becomes long: the new file is
- * durable before anything depends on it. Until then, the record counts as lost. */
+ * durable before anything depends on it. */
 static bool put_key(struct sl_node *n, struct sl_node_key *k, struct sl_item *out)
 {
     struct sl_bytes value;
@@ -487,7 +490,6 @@ static bool put_key(struct sl_node *n, struct sl_node_key *k, struct sl_item *ou
         out->is_long = true;
         note_recorded(n, k, out);
         k->recorded_exact = false;
-        k->recorded_at = sl_journal_written(n->journal) + 1;
     }
     sl_journal_bound(n->journal, out);
     if (k->recorded_exact) out->bound_ms = out->expiry_ms;

@@ -446,6 +446,28 @@ DURABLE_TEST(a_copy_does_not_take_the_place_of_a_record, 3)
     assert_int_equal(acceptor_has(s, 3), m.fence);
 }
 
+/* The journal fails, and the commit of a new file fails, too. What was copied to that file is not
+ * recorded. */
+DURABLE_TEST(a_copy_that_is_not_committed_is_no_record, 3)
+{
+    sl_fence a = take(s, 1, 100);
+    pass(s, 200);
+    hold(s, 3, 1, SL_MESSAGE_VOTE);
+    struct sl_journal *j = s->actor[3].journal.journal;
+    struct sl_message m = forged(s, 1, 3, SL_MESSAGE_ACQUIRE);
+    struct sl_item item;
+    uint64_t cursor = 0;
+    m.fence = a + 16;
+    sl_node_receive(s->actor[3].node, clock_of(s, 3), 1, &m);
+    s->actor[3].disk_fails = true;
+    sl_journal_fail(j);
+    sl_journal_mend_begin(j);
+    while (sl_node_item(s->actor[3].node, &cursor, &item)) {}
+    sl_journal_fail(j);
+    pass(s, 100);
+    assert_int_equal(kept(s, 3, 1, SL_MESSAGE_VOTE), 0);
+}
+
 /* --- Old copies ----------------------------------------------------------------------------- */
 
 static void go_back(struct stage *s, sl_node_id id, struct sl_node_durable disk,
