@@ -125,8 +125,9 @@ static int serve(struct sl_settings *settings)
     uv_run(s.loop, UV_RUN_DEFAULT);
     sl_transactions_stop(&s);
     sl_forward_stop(&s);
-    if (s.majority != NULL) sl_majority_stop(&s);
-    int status = sl_state_stop(&s) == 0 ? EXIT_STOPPED : EXIT_COULD_NOT;
+    int status = EXIT_STOPPED;
+    if (s.majority != NULL && sl_majority_stop(&s) != 0) status = EXIT_COULD_NOT;
+    if (sl_state_stop(&s) != 0) status = EXIT_COULD_NOT;
     sl_log(SL_LOG_INFO, "stopped", NULL);
     return status;
 }

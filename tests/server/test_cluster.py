@@ -1004,6 +1004,18 @@ def a_node_with_a_full_disk_does_not_vote_and_the_others_continue(t):
 
 
 @test
+def a_node_that_cannot_write_the_mark_of_a_clean_stop_exits_with_1(t):
+    shims = Shims(t)
+    c = Cluster(t, env=shims.env, warm=LEASE)
+    shims.sync(errno.EIO)
+    c[3].signal(signal.SIGTERM)
+    check(c[3].status, 1, "the exit status")
+    check_that("as after a crash" in c[3].log, "it says what follows")
+    c[2].signal(signal.SIGTERM)
+    check(c[2].status, 0, "the exit status of a node that can write it")
+
+
+@test
 def a_node_whose_disk_does_not_answer_is_not_waited_for(t):
     shims = Shims(t)
     c = Cluster(t, env=shims.env, warm=LEASE)

@@ -17,8 +17,9 @@
  * logging the reason. */
 int sl_majority_start(struct server *s);
 
-/* Close the links and wait for the last write. Call this when the loop has ended. */
-void sl_majority_stop(struct server *s);
+/* Close the links, wait for the last write, and write the mark of a clean stop. Call this when the
+ * loop has ended. Returns 0, or -1 after logging the reason. */
+int sl_majority_stop(struct server *s);
 
 /* Return the node, or NULL if this server is not a node of a cluster. */
 struct sl_node *sl_majority_node(const struct server *s);

@@ -382,11 +382,11 @@ int sl_majority_start(struct server *s)
     return begin(s, &start);
 }
 
-void sl_majority_stop(struct server *s)
+int sl_majority_stop(struct server *s)
 {
     sl_links_stop(s);
     while (s->majority->writing) uv_run(s->loop, UV_RUN_ONCE);
-    sl_recorder_stop(s, true);
+    return sl_recorder_stop(s, true);
 }
 
 /* --- Inspection ------------------------------------------------------------------------------- */
