@@ -142,8 +142,11 @@ static void log_failure(const struct server *s)
     static struct sl_log_kind kind;
     const struct sl_recorder *r = s->recorder;
     sl_log_often(&kind, s->now.ms, SL_LOG_ERROR,
-                 "cannot write the journal; the server rejects LEASE, EXTEND, BREAK "
-                 "and DRAIN, and tries again every second",
+                 r->use == SL_JOURNAL_OF_NODE
+                     ? "cannot write the journal; this node does not vote, and tries "
+                       "again every second"
+                     : "cannot write the journal; the server rejects LEASE, EXTEND, "
+                       "BREAK and DRAIN, and tries again every second",
                  "directory", s->directory.path, "error", reason(r), "remedy",
                  remedy(r), NULL);
 }

@@ -990,7 +990,8 @@ def a_node_with_a_full_disk_does_not_vote_and_the_others_continue(t):
     one = c.client(1)
     shims.write(errno.ENOSPC)
     fence = one.acquire("long", "LEASE", 120000)
-    c[3].until_log("cannot write the journal", "No space left")
+    c[3].until_log("cannot write the journal; this node does not vote", "No space left")
+    check_that("rejects LEASE" not in c[3].log, "it says what a node does")
     check_error(c.client(3)("READY"), "NOTREADY", "cannot write the file " + c.directory(3),
                 "No space left", "free some space")
     check(one("READY"), "READY", "the other nodes are ready")
