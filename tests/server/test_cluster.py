@@ -101,9 +101,11 @@ class Cluster:
         self.t.until(linked, "nodes %r are linked" % (ids,))
 
     def warm_up(self, lease):
-        c = self.client(1)
-        check(c("RELEASE", "warm", c.acquire("warm", "LEASE", lease)), 1)
-        c.close()
+        for i in self.members:  # A node that grants has fences on its own disk; two votes suffice for that.
+            c = self.client(i)
+            fence = c.acquire("warm", "LEASE", lease, "WAIT", FOREVER)
+            check(c("RELEASE", "warm", fence), 1)
+            c.close()
 
     def until_votes(self, i, client=None):
         self.t.until(lambda: self[i].number("silent_ms", client) == 0, "node %d votes" % i)
@@ -384,6 +386,7 @@ def a_thief_at_another_node_asks_and_the_victim_releases(t):
     check(waits[:4], [b"lock", b"k", b"waits", fence])
     check_that(0 < waits[4] <= 60000, "what is left: %r" % waits)
     check(waits[5], b"the victim")
+    told = [waited(m) for _, m in listener.messages(2)]  # Node 3 may learn of it later.
     check_error(c.client(3)("EXTEND", "k", fence, 60000), "ASKED")
     check(victim("CHECK", "k", fence), 1, "it still has it")
     check(c[3].explain("k")["summary"].count(
@@ -392,7 +395,7 @@ def a_thief_at_another_node_asks_and_the_victim_releases(t):
     got = thief.reply()
     check([got[1], got[2], got[4]], [1, 50000, 0])
     check_that(got[0] > fence, "fences rise")
-    told = [waited(m) for _, m in listener.messages(5)]
+    told += [waited(m) for _, m in listener.messages(3)]
     check_that(re.fullmatch(r"asked %d priority=7 left_ms=\d+" % fence, told[1]), told)
     check(told[:1] + told[2:4], ["granted %d held=1 lease_ms=60000 waited_ms=_" % fence,
                                  "released %d" % fence, "stolen %d" % fence])
