@@ -365,6 +365,11 @@ struct sl_node_stats {
 };
 void sl_node_stats(struct sl_node *n, struct sl_now now, struct sl_node_stats *out);
 
+/* Whether enough members can vote now, as far as links and heartbeats tell. Returns SLUICE_OK, or
+ * ENOQUORUM or ERECOVERING, as ACQUIRE would. Fills in the numbers of nodes and left_ms. */
+int sl_node_quorum(const struct sl_node *n, struct sl_now now,
+                   struct sl_node_answer *out);
+
 /* Returns how many bytes of memory the node has allocated, not counting struct sl_node. */
 size_t sl_node_bytes(const struct sl_node *n);
 

@@ -188,26 +188,64 @@ struct sl_proposer_count sl_proposer_count_votes(const struct sl_node *n,
     return c;
 }
 
+static void note_votes(struct sl_node_answer *a, const struct sl_proposer_count *c)
+{
+    a->can_vote = c->members - c->missing - c->silent - c->stranger;
+    a->answered = a->can_vote - c->open;
+    a->have = c->yes;
+    a->lack = c->lacks + c->held;
+    a->silent = c->silent;
+    a->left_ms = c->silent_ms;
+}
+
 void sl_proposer_note_votes(struct sl_proposer_request *r,
                             const struct sl_proposer_count *c)
 {
-    r->answer.can_vote = c->members - c->missing - c->silent - c->stranger;
-    r->answer.answered = r->answer.can_vote - c->open;
-    r->answer.have = c->yes;
-    r->answer.lack = c->lacks + c->held;
-    r->answer.silent = c->silent;
-    r->answer.left_ms = c->silent_ms;
+    note_votes(&r->answer, c);
 }
 
-/* The order in which votes arrive must not change the status, so a vote that may still arrive
- * counts as if it had arrived. */
+/* Returns the status of a request that too few nodes can decide. The order in which votes arrive
+ * must not change the status, so a vote that may still arrive counts as if it had arrived. */
+static int status_without_quorum(const struct sl_node *n,
+                                 const struct sl_node_answer *a)
+{
+    bool wait = a->silent > 0 &&
+                a->can_vote + a->silent >= sl_membership_majority(&n->kept.force);
+    return wait ? SLUICE_ERECOVERING : SLUICE_ENOQUORUM;
+}
+
 static void finish_noted(struct sl_node *n, struct sl_now now,
                          struct sl_proposer_request *r)
 {
-    const struct sl_node_answer *a = &r->answer;
-    bool wait = a->silent > 0 &&
-                a->can_vote + a->silent >= sl_membership_majority(&n->kept.force);
-    sl_proposer_finish(n, now, r, wait ? SLUICE_ERECOVERING : SLUICE_ENOQUORUM);
+    sl_proposer_finish(n, now, r, status_without_quorum(n, &r->answer));
+}
+
+/* Returns how long a member does not vote, according to its last heartbeat. */
+static sl_ms silent_ms_of(const struct sl_node *n, struct sl_now now, sl_node_id id)
+{
+    const struct sl_node_peer *p = sl_node_find_peer(n, id);
+    sl_ms until_ms = id == n->id ? n->silent_ms : p == NULL ? 0 : p->silent_ms;
+    return sl_node_max_ms(until_ms - now.ms, 0);
+}
+
+int sl_node_quorum(const struct sl_node *n, struct sl_now now,
+                   struct sl_node_answer *out)
+{
+    const struct sl_membership *list = &n->kept.force;
+    struct sl_proposer_count c = {.members = list->count,
+                                  .majority = sl_membership_majority(list)};
+    for (uint32_t i = 0; i < list->count; i++) {
+        sl_ms silent_ms = silent_ms_of(n, now, list->at[i].id);
+        if (!sl_node_can_reach(n, list->at[i].id)) c.missing++;
+        else if (silent_ms == 0) c.open++;
+        else {
+            c.silent++;
+            c.silent_ms = sl_node_max_ms(c.silent_ms, silent_ms);
+        }
+    }
+    *out = (struct sl_node_answer){.members = c.members, .needed = c.majority};
+    note_votes(out, &c);
+    return c.open >= c.majority ? SLUICE_OK : status_without_quorum(n, out);
 }
 
 void sl_proposer_finish_no_quorum(struct sl_node *n, struct sl_now now,

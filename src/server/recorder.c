@@ -117,24 +117,17 @@ static const char *reason(const struct sl_recorder *r)
 static const char *remedy(const struct sl_recorder *r)
 {
     if (r->displaced) return "move the file back, or restart the server";
-    switch (r->error) {
-        case EFBIG:
-            return sl_recorder_is_limit_of_process(r)
-                       ? "raise the limit (ulimit -f, or LimitFSIZE of systemd)"
-                       : "release locks, or raise journal-bytes-max";
-        case ENOSPC:
-        case EDQUOT: return "free some space on the disk";
-        default: return "check the disk";
-    }
+    if (r->error != EFBIG) return sl_directory_remedy(r->error);
+    return sl_recorder_is_limit_of_process(r)
+               ? "raise the limit (ulimit -f, or LimitFSIZE of systemd)"
+               : "release locks, or raise journal-bytes-max";
 }
 
 void sl_recorder_explain(const struct server *s, char *out, size_t size)
 {
     const struct sl_recorder *r = s->recorder;
-    snprintf(out, size,
-             "cannot write the file %s/" SL_JOURNAL_NAME
-             " (%s); %s; the server tries again every second",
-             s->directory.path, reason(r), remedy(r));
+    sl_directory_explain(&s->directory, SL_JOURNAL_NAME, reason(r), remedy(r), out,
+                         size);
 }
 
 static void log_failure(const struct server *s)

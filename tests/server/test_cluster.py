@@ -742,6 +742,39 @@ def in_another_life_a_node_is_silent_for_lease_volatile(t):
     check(one("EXTEND", "long", long, 60000), 60000)
 
 
+def start_silent(c, i):
+    """Start a node that was killed with a copy of its directory, so that it does not vote at first."""
+    c.kill(i)
+    os.rename(c.directory(i), c.directory(i) + ".before")
+    shutil.copytree(c.directory(i) + ".before", c.directory(i))
+    c.start(i)
+    c.until_linked()
+
+
+@test
+def a_node_is_not_ready_while_too_few_of_the_others_vote(t):
+    c = Cluster(t)
+    one = c.client(1)
+    start_silent(c, 3)
+    check(one("READY"), "READY", "two of three vote")
+    start_silent(c, 2)
+    said = re.compile(r"at most 1 of 3 nodes can vote now, and 2 are needed; 2 started or joined "
+                      r"recently and cannot vote for (\d+) ms; retry then, or use WAIT$")
+    for reply, code in ((one("ACQUIRE", "k", "LEASE", LEASE), "RECOVERING "),
+                        (one("READY"), "NOTREADY recovering: ")):
+        check_that(str(reply).startswith(code), repr(reply))
+        match = said.match(str(reply)[len(code):])
+        check_that(match and 0 < int(match[1]) <= 62000, repr(reply))
+    t.until(lambda: "NOTREADY recovering: at most 1 of 3" in str(c.client(2)("READY")),
+            "a silent node says how many nodes vote")
+    c.kill(3)
+    t.until(lambda: c.nodes(1)[1][3] != "up", "node 3 is lost")
+    check_error(one("READY"), "NOTREADY", "recovering: at most 1 of 3 nodes can vote now")
+    c.kill(2)
+    t.until(lambda: c.nodes(1)[1][2] != "up", "node 2 is lost")
+    check_error(one("READY"), "NOTREADY", "no quorum: 1 of 3 nodes are reachable")
+
+
 @test
 def the_others_reject_a_node_with_an_old_copy_of_its_directory(t):
     c = Cluster(t)
@@ -1005,6 +1038,22 @@ def a_node_with_a_full_disk_does_not_vote_and_the_others_continue(t):
     c[3].until_log("the journal works again")
     until_granted(t, one, "more", 60000)
     check(c.client(3)("READY"), "READY")
+
+
+@test
+def a_node_that_cannot_write_its_file_is_not_ready(t):
+    shims = Shims(t)
+    c = Cluster(t, env=shims.env, warm=0)
+    three = c.client(3)
+    check(three("READY"), "READY")
+    shims.disk(errno.ENOSPC)
+    check_error(three("ACQUIRE", "k", "LEASE", LEASE), "IO", "the data directory of this node")
+    check_error(three("READY"), "NOTREADY", "cannot write the file %s/node (" % c.directory(3),
+                "No space left", "free some space")
+    check(c.client(1)("READY"), "READY", "the other nodes are ready")
+    shims.disk(0)
+    t.until(lambda: three("READY") == "READY", "it is ready again")
+    until_granted(t, three, "k")
 
 
 @test

@@ -240,17 +240,16 @@ static void write_no_quorum(enum sl_verb verb, const struct sl_node_answer *a,
                  a->answered, a->members, a->needed);
 }
 
-/* Write the error RECOVERING. A node that has started, or was added, does not vote until earlier
- * leases have expired. */
-static void write_recovering(const struct sl_node_answer *a, char text[TEXT_BYTES])
+void sl_majority_write_recovering(const struct sl_node_answer *a, char *out,
+                                  size_t size)
 {
     if (a->silent == 0)
-        snprintf(text, TEXT_BYTES,
+        snprintf(out, size,
                  "this node started recently and may not know all leases yet; retry in "
                  "%" PRId64 " ms, or use another node",
                  a->left_ms);
     else
-        snprintf(text, TEXT_BYTES,
+        snprintf(out, size,
                  "%s%" PRIu32 " of %" PRIu32 " nodes can vote now, and %" PRIu32
                  " are needed; %" PRIu32
                  " started or joined recently and cannot vote for %" PRId64
@@ -268,7 +267,8 @@ static const char *error_text(enum sl_verb verb, const struct sl_node_answer *a,
         snprintf(text, TEXT_BYTES, "%s; retry in %" PRId64 " ms", a->reason,
                  a->left_ms);
     else if (*a->reason != '\0') snprintf(text, TEXT_BYTES, "%s", a->reason);
-    else if (a->status == SLUICE_ERECOVERING) write_recovering(a, text);
+    else if (a->status == SLUICE_ERECOVERING)
+        sl_majority_write_recovering(a, text, TEXT_BYTES);
     else return NULL;
     return text;
 }

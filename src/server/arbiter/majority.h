@@ -34,9 +34,15 @@ struct arbiter *sl_majority_arbiter(struct server *s);
 struct sl_majority_view {
     const char *directory;
     uint64_t writes, errors; /* Writes of the node's file, and failed writes. */
+    int failed;              /* The errno of the last write; 0: it succeeded. */
     uint32_t nodes_up;       /* Number of other nodes whose link to this node is up. */
 };
 void sl_majority_inspect_file(const struct server *s, struct sl_majority_view *out);
+
+/* Write the text of the error RECOVERING. A node that has started, or was added, does not vote until
+ * earlier leases have expired. */
+void sl_majority_write_recovering(const struct sl_node_answer *a, char *out,
+                                  size_t size);
 
 /* Return approximately how many bytes the node uses; 0: this server is not a node. */
 size_t sl_majority_bytes(const struct server *s);

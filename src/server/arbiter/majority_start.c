@@ -401,8 +401,10 @@ void sl_majority_inspect_file(const struct server *s, struct sl_majority_view *o
 {
     const struct sl_majority *m = s->majority;
     const struct sl_membership *list = sl_node_membership(m->node);
-    *out = (struct sl_majority_view){
-        .directory = m->directory.path, .writes = m->writes, .errors = m->errors};
+    *out = (struct sl_majority_view){.directory = m->directory.path,
+                                     .writes = m->writes,
+                                     .errors = m->errors,
+                                     .failed = m->failed};
     for (uint32_t i = 0; i < list->count; i++) {
         struct sl_peer_view peer;
         sl_node_peer(m->node, list->at[i].id, &peer);

@@ -52,15 +52,29 @@ static bool table_is_ready(const struct server *s, char *out, size_t size)
     return false;
 }
 
-static bool node_is_ready(const struct server *s, char *out, size_t size)
+static bool file_of_node_is_ready(const struct server *s, char *out, size_t size)
 {
     struct sl_majority_view view;
+    sl_majority_inspect_file(s, &view);
+    if (view.failed == 0) return true;
+    sl_directory_explain(&s->directory, "node", strerror(view.failed),
+                         sl_directory_remedy(view.failed), out, size);
+    return false;
+}
+
+static bool node_is_ready(const struct server *s, char *out, size_t size)
+{
+    struct sl_node_answer quorum;
     struct sl_node_stats node;
     sl_node_stats(sl_majority_node(s), s->now, &node);
-    sl_majority_inspect_file(s, &view);
-    uint32_t count = sl_node_membership(sl_majority_node(s))->count;
+    int status = sl_node_quorum(sl_majority_node(s), s->now, &quorum);
     if (!sl_majority_is_member(s)) {
         snprintf(out, size, "no quorum: this node is not a member of a cluster");
+        return false;
+    }
+    if (status == SLUICE_ERECOVERING) {
+        size_t n = (size_t)snprintf(out, size, "recovering: ");
+        sl_majority_write_recovering(&quorum, out + n, size - n);
         return false;
     }
     if (node.silent_ms > 0) {
@@ -69,10 +83,11 @@ static bool node_is_ready(const struct server *s, char *out, size_t size)
                  node.silent_ms);
         return false;
     }
-    if (!disk_is_ready(s, out, size)) return false;
-    if (2 * (view.nodes_up + 1) > count) return true;
+    if (!disk_is_ready(s, out, size) || !file_of_node_is_ready(s, out, size))
+        return false;
+    if (status == SLUICE_OK) return true;
     snprintf(out, size, "no quorum: %" PRIu32 " of %" PRIu32 " nodes are reachable",
-             view.nodes_up + 1, count);
+             quorum.can_vote + quorum.silent, quorum.members);
     return false;
 }
 

@@ -46,6 +46,22 @@ int sl_directory_fail_disk(const struct sl_directory *f, int error)
     return sl_directory_fail(f, advice(error), strerror(error));
 }
 
+void sl_directory_explain(const struct sl_directory *f, const char *name,
+                          const char *reason, const char *remedy, char *out,
+                          size_t size)
+{
+    snprintf(
+        out, size,
+        "cannot write the file %s/%s (%s); %s; the server tries again every second",
+        f->path, name, reason, remedy);
+}
+
+const char *sl_directory_remedy(int error)
+{
+    return error == ENOSPC || error == EDQUOT ? "free some space on the disk"
+                                              : "check the disk";
+}
+
 int sl_directory_refuse(const struct sl_directory *f, const char *name,
                         enum sl_found found, const char *as_if_lost)
 {

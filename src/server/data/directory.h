@@ -43,6 +43,13 @@ int sl_directory_fail(const struct sl_directory *f, const char *what, const char
 /* Log a disk error and its remedy. Returns -1. */
 int sl_directory_fail_disk(const struct sl_directory *f, int error);
 
+/* Write why a running server cannot write a file of the directory, and what to do.
+ * sl_directory_remedy() returns what to do about an errno. */
+void sl_directory_explain(const struct sl_directory *f, const char *name,
+                          const char *reason, const char *remedy, char *out,
+                          size_t size);
+const char *sl_directory_remedy(int error);
+
 /* Log that a file in the directory cannot be used. `as_if_lost` says what to do if its content is
  * lost. Returns -1. */
 int sl_directory_refuse(const struct sl_directory *f, const char *name,
