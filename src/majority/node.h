@@ -245,8 +245,9 @@ void sl_node_free(struct sl_node *n); /* NULL is allowed. */
 
 /* Restore an item of the journal. Call this for all items of the kinds KEY and PEER, before any
  * other function; `shift_ms` is sl_recovery_shift_ms(). In another life than the one in which
- * it was recorded, a lease is held until the bound of the item. Returns SLUICE_OK; SLUICE_EINVAL
- * if the item is invalid; SLUICE_ENOMEM; SLUICE_EKEYS if there are more keys than keys_max. */
+ * it was recorded, a lease is held until the bound of the item. The limits do not apply: they may
+ * have been higher in an earlier run. Returns SLUICE_OK; SLUICE_EINVAL if the item is invalid;
+ * SLUICE_ENOMEM. */
 int sl_node_restore(struct sl_node *n, struct sl_now now, const struct sl_item *item,
                     sl_ms shift_ms);
 

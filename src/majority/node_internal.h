@@ -522,6 +522,10 @@ struct sl_node_key *sl_node_key_find(const struct sl_node *n, struct sl_bytes ke
 /* Find or create a key. If this fails, returns NULL and sets *status. */
 struct sl_node_key *sl_node_key_get(struct sl_node *n, struct sl_now now,
                                     struct sl_bytes key, int *status);
+/* Find or create a key of the journal. The limits do not apply to it: they may have been higher
+ * when it was recorded. Returns NULL when out of memory. */
+struct sl_node_key *sl_node_key_restore(struct sl_node *n, struct sl_now now,
+                                        struct sl_bytes key);
 void sl_node_key_free(struct sl_node *n, struct sl_now now, struct sl_node_key *k);
 
 /* sl_node_key_due() returns when something about a key is due;

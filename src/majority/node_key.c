@@ -28,7 +28,7 @@ static struct sl_node_key *make_key(struct sl_node *n, struct sl_now now,
                                     struct sl_bytes key)
 {
     uint32_t out = (uint32_t)n->keys.count - n->key_timers.count;
-    assert(key.n > 0 && key.n <= n->limits.key_bytes_max);
+    assert(key.n > 0);
     if (sl_index_reserve(&n->keys) != SLUICE_OK ||
         sl_heap_reserve(&n->key_timers, out + 1) != SLUICE_OK)
         return NULL;
@@ -54,12 +54,20 @@ struct sl_node_key *sl_node_key_get(struct sl_node *n, struct sl_now now,
     struct sl_node_key *k = sl_node_key_find(n, key);
     *status = SLUICE_OK;
     if (k != NULL) return k;
+    assert(key.n <= n->limits.key_bytes_max);
     *status = SLUICE_EKEYS;
     if (n->keys.count >= n->limits.keys_max) return NULL;
     *status = SLUICE_ENOMEM;
     k = make_key(n, now, key);
     if (k != NULL) *status = SLUICE_OK;
     return k;
+}
+
+struct sl_node_key *sl_node_key_restore(struct sl_node *n, struct sl_now now,
+                                        struct sl_bytes key)
+{
+    struct sl_node_key *k = sl_node_key_find(n, key);
+    return k != NULL ? k : make_key(n, now, key);
 }
 
 void sl_node_lease_clear(struct sl_node *n, struct sl_node_lease *l)

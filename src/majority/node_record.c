@@ -376,12 +376,11 @@ static void restore_lease(struct sl_node *n, struct sl_node_lease *l)
 static int restore_key(struct sl_node *n, struct sl_now now, const struct sl_item *item,
                        sl_ms shift_ms)
 {
-    int status;
-    if (item->key.n == 0 || item->key.n > n->limits.key_bytes_max) return SLUICE_EINVAL;
-    struct sl_node_key *k = sl_node_key_get(n, now, item->key, &status);
-    if (k == NULL) return status;
+    if (item->key.n == 0) return SLUICE_EINVAL;
+    struct sl_node_key *k = sl_node_key_restore(n, now, item->key);
+    if (k == NULL) return SLUICE_ENOMEM;
     if (k->recorded != 0) return SLUICE_EINVAL; /* Twice. */
-    status = sl_key_record_read(n, k, item->value, shift_ms);
+    int status = sl_key_record_read(n, k, item->value, shift_ms);
     if (status != SLUICE_OK) return status;
     if (k->lease.live) n->lease_count++;
     /* In another life, extensions up to the bound may have been lost. */

@@ -184,6 +184,30 @@ STAGE_TEST(a_TEACH_from_before_the_start_is_not_believed_in_the_same_life, 3)
     assert_int_equal(acceptor_has(s, 2), 0);
 }
 
+/* The limits of now apply only to new keys. */
+STAGE_TEST(all_keys_are_restored_although_the_limits_are_lower, 3)
+{
+    static const char *const keys[] = {"a long key 1", "a long key 2", "a long key 3"};
+    sl_fence fences[3];
+    for (int i = 0; i < 3; i++)
+        fences[i] = granted(s, ASK(1, .key = {keys[i], 12}, .lease_ms = 30000));
+    for (sl_node_id id = 1; id <= 3; id++) kill_node(s, id);
+    s->limits.keys_max = 2;
+    s->limits.key_bytes_max = 11;
+    for (sl_node_id id = 1; id <= 3; id++) start(s, id);
+    for (int i = 0; i < 9; i++) {
+        struct sl_node_copy copy;
+        sl_node_id id = (sl_node_id)(1 + i / 3);
+        assert_true(sl_node_copy(s->actor[id].node, clock_of(s, id),
+                                 (struct sl_bytes){keys[i % 3], 12}, &copy));
+        assert_true(copy.held && copy.fence == fences[i % 3]);
+    }
+    refused(s, ASK(1, .key = {"new", 3}), SLUICE_EKEYS);
+    refused(s, ASK(1, .key = {"a new long key", 14}), SLUICE_ETOOBIG);
+    pass(s, 31000 + 3 * s->limits.forget_ms);
+    granted(s, ASK(1, .key = {"new", 3}));
+}
+
 /* --- Durability ------------------------------------------------------------------------- */
 
 /* The vote of a long lease, and the answer, wait for the sync; those of a short one do not. */
