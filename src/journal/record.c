@@ -240,7 +240,7 @@ int sl_record_next(struct sl_bytes records, size_t *offset, struct sl_item *out)
     const char *at = records.at + *offset;
     uint64_t start = read64(at), kind = start & KIND, flags = start & 0xf0;
     *out = (struct sl_item){.kind = (enum sl_item_kind)kind, .fence = start >> 8};
-    if (kind == 0 || kind >= SL_ITEM_KINDS) return -1;
+    if (kind == 0 || kind >= SL_ITEM_KINDS || out->fence > SL_FENCE_MAX) return -1;
     if (flags == END) return next_end(at, left, offset, out);
     return flags & END ? -1 : next_put(at, left, flags, offset, out);
 }

@@ -204,10 +204,11 @@ static uint64_t larger_of(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-static void replay_number(const struct sl_item *item, uint64_t *largest, bool *valid)
+static void replay_number(const struct sl_item *item, uint64_t max, uint64_t *largest,
+                          bool *valid)
 {
     uint64_t number = 0;
-    if (!sl_value_read(item->value, &number) || number > INT64_MAX) *valid = false;
+    if (!sl_value_read(item->value, &number) || number > max) *valid = false;
     else *largest = larger_of(*largest, number);
 }
 
@@ -222,10 +223,12 @@ static bool replay_about_file(struct replay *p, const struct sl_item *item, bool
             *valid = p->has_life;
             return true;
         case SL_ITEM_VOLATILE:
-            replay_number(item, &volatile_ms, valid);
+            replay_number(item, INT64_MAX, &volatile_ms, valid);
             r->volatile_ms = (sl_ms)volatile_ms;
             return true;
-        case SL_ITEM_FENCES: replay_number(item, &r->fence_limit, valid); return true;
+        case SL_ITEM_FENCES:
+            replay_number(item, SL_FENCE_MAX, &r->fence_limit, valid);
+            return true;
         case SL_ITEM_CLEAN: r->clean = true; return true;
         default: return false;
     }

@@ -609,6 +609,36 @@ UNIT_TEST(j9_an_intact_frame_with_an_invalid_record_is_damage)
     assert_true(d.r.damaged_at > SL_HEADER_BYTES);
 }
 
+/* The lock table cannot continue above such a fence. */
+UNIT_TEST(j9_a_fence_limit_above_the_largest_fence_is_damage)
+{
+    begin();
+    put_number(SL_ITEM_FENCES, SL_FENCE_MAX);
+    frame();
+    recover(LAST);
+    assert_int_equal(d.r.fence_limit, SL_FENCE_MAX);
+    size_t place = d.n;
+    put_number(SL_ITEM_FENCES, SL_FENCE_MAX + 1);
+    frame();
+    assert_int_equal(disk_recover(&d, &life, LAST), SL_RECOVERY_DAMAGED);
+    assert_int_equal(d.r.damaged_at, place);
+}
+
+UNIT_TEST(j9_an_item_above_the_largest_fence_is_damage)
+{
+    begin();
+    put(grant_of("k", SL_FENCE_MAX, LAST + 1));
+    frame();
+    recover(LAST);
+    assert_int_equal(d.r.items, 1);
+    size_t place = d.n;
+    put(grant_of("k", SL_FENCE_MAX, LAST + 1));
+    b.at[7] = 0x20; /* The highest byte of the fence. */
+    frame();
+    assert_int_equal(disk_recover(&d, &life, LAST), SL_RECOVERY_DAMAGED);
+    assert_int_equal(d.r.damaged_at, place);
+}
+
 /* Change random bytes. Replay must not crash, and must accept no item that was not written. */
 UNIT_TEST(j9_random_damage_is_noticed)
 {
