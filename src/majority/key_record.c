@@ -206,7 +206,8 @@ static int take_lease(struct sl_node *n, struct sl_node_lease *l, struct sl_byte
         .stamp = get(at + 40, 8),
         .sure_ms = n->same_life ? sure_ms : 0,
         .asked_ms = asked_ms < 0 ? -1 : sl_node_max_ms(asked_ms + shift_ms, 0)};
-    if (l->fence == 0 || l->lease_ms < 0) return SLUICE_EINVAL;
+    if (l->fence == 0 || l->fence > SL_FENCE_MAX || l->lease_ms < 0)
+        return SLUICE_EINVAL;
     return take_texts(n, l, at + 72, rest);
 }
 
@@ -228,6 +229,9 @@ static int take_all(struct sl_node *n, struct sl_node_key *k, struct sl_bytes re
     k->past_fence = get(at + 16, 8);
     k->released_fence = get(at + 24, 8);
     k->lapsed_fence = get(at + 32, 8);
+    if (k->seen_fence > SL_FENCE_MAX || k->past_fence > SL_FENCE_MAX ||
+        k->released_fence > SL_FENCE_MAX || k->lapsed_fence > SL_FENCE_MAX)
+        return SLUICE_EINVAL;
     if (((has & HAS_RESERVATION) != 0 && !take_reservation(k, &rest, shift_ms)) ||
         !take_reports(k, &rest, reports))
         return SLUICE_EINVAL;

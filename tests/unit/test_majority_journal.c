@@ -85,30 +85,58 @@ TEST(a_record_has_this_layout)
     free(k.lease.client);
 }
 
-/* No byte can be missing, and none too many. */
-STAGE_TEST(a_record_that_is_cut_is_invalid, 3)
+/* Get the item of the key of a lease, as acceptor 2 records it. */
+static struct sl_item recorded_lease(struct stage *s)
 {
     struct sl_item item;
     uint64_t cursor = 0;
     granted(s, ASK(1, .lease_ms = 1000, .value = {"value", 5}));
     do assert_true(sl_node_item(s->actor[2].node, &cursor, &item));
     while (item.kind != SL_ITEM_KEY || item.key.at[0] != 'k');
-    for (size_t n = 0; n <= item.value.n; n++) {
-        struct sim_disk d = {0};
-        struct sl_recovery r;
-        sim_disk_open(&d, clock_of(s, 2), 1000, &r);
-        struct sl_node_start start = {
-            .id = 2, .epoch = 5, .birth = 5, .limits = s->limits};
-        sim_disk_start(&d, &r, &start);
-        struct sl_node *other = sl_node_new(&start, clock_of(s, 2));
-        struct sl_item cut = item;
-        cut.value.n = n;
-        assert_int_equal(sl_node_restore(other, clock_of(s, 2), &cut, 0),
-                         n == item.value.n ? SLUICE_OK : SLUICE_EINVAL);
-        sl_node_free(other);
-        sim_disk_kill(&d);
-        sim_disk_erase(&d);
-        sl_recovery_end(&r);
+    return item;
+}
+
+/* Restore an item in a node without any other. */
+static int restored(struct stage *s, const struct sl_item *item)
+{
+    struct sim_disk d = {0};
+    struct sl_recovery r;
+    sim_disk_open(&d, clock_of(s, 2), 1000, &r);
+    struct sl_node_start start = {.id = 2, .epoch = 5, .birth = 5, .limits = s->limits};
+    sim_disk_start(&d, &r, &start);
+    struct sl_node *other = sl_node_new(&start, clock_of(s, 2));
+    int status = sl_node_restore(other, clock_of(s, 2), item, 0);
+    sl_node_free(other);
+    sim_disk_kill(&d);
+    sim_disk_erase(&d);
+    sl_recovery_end(&r);
+    return status;
+}
+
+/* No byte can be missing, and none too many. */
+STAGE_TEST(a_record_that_is_cut_is_invalid, 3)
+{
+    struct sl_item item = recorded_lease(s), cut = item;
+    for (cut.value.n = 0; cut.value.n <= item.value.n; cut.value.n++)
+        assert_int_equal(restored(s, &cut),
+                         cut.value.n == item.value.n ? SLUICE_OK : SLUICE_EINVAL);
+}
+
+STAGE_TEST(a_record_with_a_fence_above_the_largest_one_is_invalid, 3)
+{
+    struct sl_item item = recorded_lease(s);
+    char bytes[512];
+    assert_true(item.value.n <= sizeof bytes);
+    size_t lease = 40 + 16 * (size_t)item.value.at[2]; /* After the reports. */
+    /* Seen, past, released, lapsed; and the fence of the lease. */
+    const size_t places[] = {8, 16, 24, 32, lease + 16};
+    for (size_t i = 0; i < 5; i++) {
+        struct sl_item forged = item;
+        memcpy(bytes, item.value.at, item.value.n);
+        forged.value.at = bytes;
+        assert_int_equal(restored(s, &forged), SLUICE_OK);
+        bytes[places[i] + 6] |= 0x20; /* 2^53 */
+        assert_int_equal(restored(s, &forged), SLUICE_EINVAL);
     }
 }
 
