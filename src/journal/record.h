@@ -77,6 +77,10 @@ enum sl_item_kind {
     SL_ITEM_KINDS
 };
 
+/* SL_ITEM_VOLATILE is this much longer than the setting lease-volatile, unless that is 0: clocks are
+ * rounded down, so a lease expires up to 1 ms later than its length says. */
+#define SL_VOLATILE_EXTRA_MS 1
+
 struct sl_item {
     enum sl_item_kind kind;
     struct sl_bytes key; /* At most SL_ITEM_KEY_BYTES_MAX. */

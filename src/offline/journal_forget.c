@@ -28,7 +28,7 @@
 #define NOT_DONE 1 /* The exit status if there was nothing to do, or no confirmation. */
 
 /* lease-volatile if the journal does not say it: the default of the setting. */
-#define VOLATILE_MS 60000
+#define VOLATILE_MS (60000 + SL_VOLATILE_EXTRA_MS)
 
 struct forget {
     const struct offline_arguments *args;

@@ -298,10 +298,37 @@ bool offline_journal_next(const struct offline_journal *j, struct offline_cursor
     return true;
 }
 
+/* The file "node" says for how long a node does not vote, because of leases that are not in its
+ * journal. The format is in server/data/node_file.h. */
+static sl_ms silence_of_node(const struct offline_journal *j)
+{
+    char text[1024];
+    sl_ms ms = 0;
+    if (j->start.use != SL_JOURNAL_OF_NODE) return 0;
+    int fd = openat(j->directory, "node",
+                    O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) return 0;
+    ssize_t n = pread(fd, text, sizeof text - 1, 0);
+    close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    const char *line = strstr(text, "\nlease_longest_ms ");
+    if (line == NULL || sscanf(line, " lease_longest_ms %18" SCNd64, &ms) != 1)
+        return 0;
+    return ms > 0 ? ms : 0;
+}
+
 sl_ms offline_journal_wait_ms(const struct offline_journal *j)
 {
     sl_ms left_ms = j->start.wait_until_ms - j->now_ms;
+    sl_ms silence_ms = silence_of_node(j);
+    if (silence_ms > left_ms) left_ms = silence_ms;
     return left_ms > 0 ? left_ms : 0;
+}
+
+sl_ms offline_journal_setting_ms(const struct offline_journal *j)
+{
+    sl_ms ms = j->start.volatile_ms;
+    return ms > 0 ? ms - SL_VOLATILE_EXTRA_MS : 0;
 }
 
 const char *offline_journal_owner(const struct offline_journal *j)

@@ -59,8 +59,11 @@ struct offline_cursor {
 bool offline_journal_next(const struct offline_journal *j, struct offline_cursor *c,
                           struct offline_item *out);
 
-/* How long the next start would wait before it grants locks. */
+/* How long the next start would wait before it grants locks, or before a node votes. */
 sl_ms offline_journal_wait_ms(const struct offline_journal *j);
+
+/* The setting lease-volatile of the server that wrote the journal. */
+sl_ms offline_journal_setting_ms(const struct offline_journal *j);
 
 /* "server" or "node". */
 const char *offline_journal_owner(const struct offline_journal *j);

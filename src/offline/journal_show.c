@@ -128,7 +128,8 @@ static void put_start(const struct offline_journal *j)
     char time[OFFLINE_TIME_BYTES];
     uint64_t held, ignored;
     sl_ms wait_ms = offline_journal_wait_ms(j);
-    const char *what = j->start.use == SL_JOURNAL_OF_NODE ? "key" : "lease";
+    bool is_node = j->start.use == SL_JOURNAL_OF_NODE;
+    const char *what = is_node ? "key" : "lease";
     fputs("start           ", stdout);
     if (j->is_damaged) {
         printf("impossible: the journal is damaged at offset %zu\n", j->damaged_at);
@@ -141,9 +142,9 @@ static void put_start(const struct offline_journal *j)
         printf(", ignores %" PRIu64 " short %s%s", ignored, what,
                ignored == 1 ? "" : "s");
     if (wait_ms > 0)
-        printf(", and waits %s before it grants a lock\n",
-               offline_time_text(wait_ms, time));
-    else puts(", and grants locks at once");
+        printf(", and waits %s before it %s\n", offline_time_text(wait_ms, time),
+               is_node ? "votes" : "grants a lock");
+    else puts(is_node ? ", and votes at once" : ", and grants locks at once");
 }
 
 static void put_life(const struct offline_journal *j)
@@ -171,7 +172,8 @@ static void show_text(const struct offline_journal *j)
     put_start(j);
     if (j->start.fence_limit > 0)
         printf("fence limit     %" PRIu64 "\n", j->start.fence_limit);
-    printf("lease-volatile  %s\n", offline_time_text(j->start.volatile_ms, time));
+    printf("lease-volatile  %s\n",
+           offline_time_text(offline_journal_setting_ms(j), time));
     each(j, SL_ITEM_DRAIN, put_drain);
     each(j, SL_ITEM_OVERLAP, put_overlap);
     if (each(j, SL_ITEM_GRANT, NULL) > 0) {
@@ -294,7 +296,7 @@ static void show_json(const struct offline_journal *j)
                      strcmp(j->written.boot, j->present.boot) == 0));
     json_start(j);
     printf(",\"fence_limit\":%" PRIu64 ",\"lease_volatile_ms\":%" PRId64,
-           j->start.fence_limit, j->start.volatile_ms);
+           j->start.fence_limit, offline_journal_setting_ms(j));
     json_list(j, "drained", SL_ITEM_DRAIN, json_drain);
     json_list(j, "overlaps", SL_ITEM_OVERLAP, json_overlap);
     json_list(j, "leases", SL_ITEM_GRANT, json_lease);

@@ -56,8 +56,9 @@ static int refuse(const struct server *s, const struct sl_recorder *r)
 static int check_place(const struct server *s, sl_ms *volatile_ms)
 {
     const struct sl_settings *set = s->settings;
-    /* Clocks are rounded down, so a lease expires up to 1 ms later than its length says. */
-    *volatile_ms = set->lease_volatile_ms > 0 ? set->lease_volatile_ms + 1 : 0;
+    *volatile_ms = set->lease_volatile_ms > 0
+                       ? set->lease_volatile_ms + SL_VOLATILE_EXTRA_MS
+                       : 0;
     switch (sl_journal_place(s->directory.fd)) {
         case SL_PLACE_LOCAL: return 0;
         case SL_PLACE_MEMORY:

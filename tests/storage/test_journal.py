@@ -44,7 +44,7 @@ def grant(key, fence, ms, kind="long", units=1, capacity=1, name="", address="",
                                                     hexed(name), hexed(address), hexed(note), flags)
 
 
-START = ["life - 0", "volatile 60000", "fences 2000", "drain " + hexed("jobs/*"), "sync"]
+START = ["life - 0", "volatile 60001", "fences 2000", "drain " + hexed("jobs/*"), "sync"]
 LEASES = [grant("a", 1001, 3600000, name="web1", address="10.0.0.7:51152", note="nightly"),
           grant("b", 1002, 3600000, "short", 2, 10), "sync",
           grant("b", 1003, 3600000, "short", 3, 10, flags="o"), "mark " + hexed("m") + " 3600000", "frame"]
@@ -188,7 +188,7 @@ def a_copied_journal_is_another_life_and_waits(t):
     shutil.copytree(path, t.path("copy"))
     shown = show(t, t.path("copy"))
     check(shown["start"]["reason"], "the file has been copied or moved")
-    check_that(50000 < shown["start"]["wait_ms"] <= 60000, "it waits lease-volatile from the start")
+    check_that(50000 < shown["start"]["wait_ms"] <= 60001, "it waits lease-volatile from the start")
 
 
 @test
@@ -214,8 +214,20 @@ def the_journal_of_a_node_shows_its_keys(t):
     check((shown["owner"], shown["leases"]), ("node", []))
     check([(k["key"], k["bytes"], k["held"]) for k in shown["keys"]], [("x", 40, True)])
     p = journal(t, "show", path)
-    check_that("of a node" in p.out and "holds 1 key," in p.out, p.out)
+    check_that("of a node" in p.out and "holds 1 key, and votes at once" in p.out, p.out)
     check(p.out.splitlines()[-1].split()[0::3], ["x", "40"])
+
+
+@test
+def a_node_that_was_a_server_waits_for_the_leases_of_the_server(t):
+    """How long it does not vote is in its file, not in its journal."""
+    path = make(t, START, mark=NODE_MARK, use="node")
+    t.write("data/node", "sluice node 2\nid 1\nbirth 0123456789abcdef\nfence_limit 2000\n"
+            "lease_longest_ms 240000\n", 0o600)
+    check(show(t, path)["start"]["wait_ms"], 240000)
+    check(counts(t, path)["wait_ms"], "240000")
+    p = journal(t, "show", path)
+    check_that("holds 0 keys, and waits 4m before it votes" in p.out, p.out)
 
 
 # --- A running server ------------------------------------------------------------
@@ -463,7 +475,7 @@ def forget_asks_on_a_terminal(t):
 
 @test
 def a_damaged_journal_is_kept_and_replaced(t):
-    path = make(t, START + LEASES + ["fences 9000000000000000", "volatile 400000", "sync", "frame"])
+    path = make(t, START + LEASES + ["fences 9000000000000000", "volatile 400001", "sync", "frame"])
     damage(path, 1)
     broken = content(path)
     check(journal(t, "forget", "--yes", path, "a").status, 65, "not for one key")
@@ -479,7 +491,7 @@ def a_damaged_journal_is_kept_and_replaced(t):
     shown = show(t, path)
     check((shown["leases"], shown["drained"], shown["lease_volatile_ms"]), ([], ["jobs/*"], 400000))
     check_that(shown["fence_limit"] >= 9000000000000000, "the limit after the damage is found")
-    check_that(300000 < shown["start"]["wait_ms"] <= 400000, "the next start waits")
+    check_that(300000 < shown["start"]["wait_ms"] <= 400001, "the next start waits")
     damage(path, 0)
     change(path, 100, b"damaged")
     check(journal(t, "forget", "--yes", path).status, 0)
@@ -497,7 +509,7 @@ def a_journal_that_cannot_be_read_at_all_is_replaced(t):
     shown = show(t, path)
     now_us = int(os.stat(path + "/journal").st_mtime * 1000000)
     check_that(shown["fence_limit"] > now_us, "fences continue above the clock")
-    check_that(0 < shown["start"]["wait_ms"] <= 60000, "the next start waits")
+    check_that(0 < shown["start"]["wait_ms"] <= 60001, "the next start waits")
 
 
 @test
@@ -540,6 +552,7 @@ def a_server_forgets_what_was_forgotten(t):
         check(t.run(*do, "ACQUIRE", key, "LEASE", "600000").status, 0)
     check(sorted(k for k, _ in keys_of(show(t, path))), ["gone", "kept"])
     check(show(t, path)["in_use"], True)
+    check(show(t, path)["lease_volatile_ms"], 60000, "the default of the setting")
     check(journal(t, "forget", "--yes", path, "gone").status, 69)
     s.kill()
     check(s.status, -9)
