@@ -52,6 +52,18 @@ static int refuse(const struct server *s, const struct sl_recorder *r)
     return 0;
 }
 
+/* Log why the file cannot be read. Returns -1. */
+static int fail_to_read(const struct server *s, int error)
+{
+    if (error == ELOOP) return sl_directory_fail_disk(&s->directory, error);
+    if (error == EINVAL)
+        return fail_start(s,
+                          "data: the file \"journal\" is not a regular file; move it "
+                          "away, or choose another --data",
+                          strerror(error));
+    return fail_start(s, "data: cannot read the journal", strerror(error));
+}
+
 /* Decide what the file system can be used for. Returns -1 after logging why it cannot. */
 static int check_place(const struct server *s, sl_ms *volatile_ms)
 {
@@ -103,8 +115,7 @@ int sl_recorder_open(struct server *s, enum sl_journal_use use,
     sl_journal_probe(s->directory.fd);
     sl_journal_life(s->directory.fd, &life);
     int error = sl_journal_map(s->directory.fd, &r->map);
-    if (error != 0 && error != ENOENT)
-        return fail_start(s, "data: cannot read the journal", strerror(error));
+    if (error != 0 && error != ENOENT) return fail_to_read(s, error);
     r->found = error == 0;
     if (r->found) {
         sl_server_read_clock(s);

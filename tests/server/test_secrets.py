@@ -110,11 +110,24 @@ def a_link_is_rejected(t, name):
     p = t.failing("--data", path)
     check(p.status, 1)
     check_that("symbolic link" in p.err, p.err)
+    if not name.startswith("store"):
+        check_that("a file in the directory is a symbolic link" in p.err, p.err)
     check(open(real, "rb").read(), before)
 
 
 for _name in ("lock", "journal", "store", "store-lock"):
     test_of("a_link_in_the_place_of_%s_is_rejected" % _name.replace("-", "_"), a_link_is_rejected, _name)
+
+
+@test
+def a_journal_that_is_no_regular_file_is_rejected(t):
+    for make in (os.mkfifo, os.mkdir):
+        path = directory(t)
+        make(os.path.join(path, "journal"))
+        p = t.failing("--data", path)
+        check(p.status, 1)
+        check_that('the file "journal" is not a regular file' in p.err.replace("\\", ""), p.err)
+        shutil.rmtree(path)
 
 
 # --- The service of systemd --------------------------------------------------------------
