@@ -1008,7 +1008,7 @@ def a_damaged_journal_is_rejected(t):
     refused(t, "not a journal")
     os.unlink(path)
     os.mkdir(path)
-    refused(t, "cannot read the journal")
+    refused(t, "is not a regular file")
 
 
 @test
