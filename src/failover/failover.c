@@ -118,8 +118,8 @@ static void stop(struct sl_failover *f, sl_ms now_ms)
     sl_guests_stop(&f->guests);
 }
 
-/* Copy a grant to the ledger. A grant without a lease needs its holder, a client of this node: the
- * nodes of other clients have their own records. */
+/* Copy a grant to the ledger, unless it has no lease and its holder is not a client of this node:
+ * the holder's node has a record of such a grant. */
 static void export(struct sl_failover *f, sl_ms now_ms, struct sl_bytes key,
                    const struct sl_grant_view *v)
 {

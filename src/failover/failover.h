@@ -32,7 +32,7 @@ struct sl_failover {
     /* The limits to write with the next renewal. */
     sl_fence fence_limit;
     sl_ms longest_ms;
-    bool limits_wanted; /* The caller waits for the write of these limits. */
+    bool limits_wanted; /* The caller waits until these limits are written. */
     bool limits_sent;   /* The renewal under way writes them. */
 };
 
@@ -70,8 +70,8 @@ void sl_failover_free(struct sl_failover *f);
 /* --- Messages, links, time ----------------------------------------------------------------- */
 
 /* Handle a message from another node. `name` and `address` are those of the client of m->session,
- * if it is a client of this node; HELD needs them. If sl_guests_lacks(), open the guest first. Bit
- * n of `linked` says whether there is a link to node n; READY needs it. */
+ * if it is a client of this node; HELD needs them. If sl_guests_lacks() returns true, open the guest
+ * first. Bit n of `linked` says whether there is a link to node n; READY needs it. */
 void sl_failover_receive(struct sl_failover *f, struct sl_now now, uint32_t from,
                          const struct sl_failover_message *m, struct sl_bytes name,
                          struct sl_bytes address, uint32_t linked);
@@ -94,13 +94,13 @@ void sl_failover_term_read(struct sl_failover *f, sl_ms now_ms, sl_ms asked_ms,
                            const struct sl_storage_result *d);
 void sl_failover_claimed(struct sl_failover *f, sl_ms now_ms, sl_ms asked_ms,
                          const struct sl_storage_result *d);
-/* `term` is the term that was renewed. Returns true if this renewal wrote the limits of
- * sl_failover_write_limits(), or should have: the status is that of the renewal. */
+/* `term` is the term that was renewed. Returns true if this renewal was to write the limits
+ * of sl_failover_write_limits(); d->status says whether it did. */
 bool sl_failover_renewed(struct sl_failover *f, sl_ms now_ms, sl_ms asked_ms,
                          uint64_t term, const struct sl_storage_result *d);
 
-/* As keeper: write these limits with the next renewal, now.
- * sl_failover_renewed() reports the result, unless the term ends. Returns false if this node is not the keeper. */
+/* As the keeper: renew the term now, and write these limits with the renewal. sl_failover_renewed()
+ * reports the result, unless the term ends. Returns false if this node is not the keeper. */
 bool sl_failover_write_limits(struct sl_failover *f, sl_ms now_ms, sl_fence fence_limit,
                               sl_ms longest_ms);
 
@@ -114,8 +114,9 @@ void sl_failover_lead(struct sl_failover *f, sl_ms now_ms,
  * true when all is copied and the table is empty. */
 bool sl_failover_export(struct sl_failover *f, struct sl_now now, uint32_t *budget);
 
-/* As keeper: add the next grant in the ledger to the table, and set *given_ms to the time left of
- * its lease if that is new; otherwise to 0. Returns false if there are no more. */
+/* As the keeper: move the next grant from the ledger to the table. If this adds a lease to the
+ * table, set *given_ms to the time left of the lease; otherwise to 0. Returns false if there are no
+ * more. */
 bool sl_failover_reclaim_own(struct sl_failover *f, struct sl_now now, sl_ms *given_ms);
 
 /* Abort and name the invariant if one is violated. */

@@ -202,7 +202,7 @@ size_t sl_guests_held(struct sl_guests *g, struct sl_now now, const struct sl_gu
         if (v.leased && g->leads) sl_witness_note(&g->witness, now.ms, key, fence);
         return 0;
     }
-    /* A client extends a grant that another client took. */
+    /* The grant may have been taken by another client, so name that client. */
     if (!fresh && v.name.n + v.address.n > 0)
         out[count++] = (struct sl_failover_message){
             .type = SL_FAILOVER_CLIENT, .name = v.name, .address = v.address};
@@ -220,8 +220,8 @@ void sl_guests_gone(struct sl_guests *g, sl_ms now_ms, sl_fence fence, bool at_o
     if (g->leads) sl_witness_gone(&g->witness, now_ms, fence, at_once);
 }
 
-/* Whether the keeper still waits for the leases of earlier keepers to expire. Until then nothing
- * was granted, so a reported grant cannot overlap a new one. */
+/* Whether the keeper still waits for the leases of earlier keepers to expire. During this wait it
+ * grants nothing, so a reported grant cannot overlap a new one. */
 static bool is_quiet(const struct sl_guests *g, sl_ms now_ms)
 {
     struct sl_table_stats stats;
@@ -229,8 +229,8 @@ static bool is_quiet(const struct sl_guests *g, sl_ms now_ms)
     return stats.recovering_until_ms > now_ms;
 }
 
-/* Handle a reported grant that is already in the table. Its holder is the same session, or the
- * session that lingered when the link broke. */
+/* Handle a reported grant that is already in the table. If it has no lease, its holder must be the
+ * reported session, or the guest of the same client that has lingered since the link broke. */
 static bool reclaim_held(struct sl_guests *g, struct sl_now now,
                          struct sl_session *session, const struct sl_guest *guest,
                          const struct sl_grant_view *held,
@@ -325,8 +325,8 @@ static void receive_client(struct sl_guests *g, uint32_t from, struct sl_guest *
                  .type = SL_GUESTS_ORDER_NAME, .guest = n, .message = *m});
 }
 
-/* Handle READY. The clients of lingering guests left while the link was down, because otherwise the
- * node would have opened them again: end their sessions. */
+/* Handle READY, and end the sessions of the node's guests that still linger. Their clients left
+ * while the link was down: the node has reported the grants of all other clients. */
 static void receive_ready(struct sl_guests *g, sl_ms now_ms, uint32_t from,
                           uint32_t linked)
 {

@@ -16,9 +16,11 @@
 #include "base/index.h"
 #include "failover/witness.h"
 
-/* While a new keeper waits for reports of other nodes, it does not say "not held". */
+/* A new keeper waits at most this long for the reports of other nodes. Meanwhile it does not answer
+ * "not held". */
 #define SL_REPORTS_MS 1000
-/* The grants without a lease of a node whose link has ended linger for at least this time. */
+/* When the link to a node ends, the grants without a lease of its clients linger for at least this
+ * time. */
 #define SL_ADRIFT_MS 2000
 #define SL_GUESTS_MAX 200000u /* Maximum open guests of one node. */
 
@@ -42,8 +44,8 @@ enum sl_guests_order_type {
     SL_GUESTS_ORDER_SEND, /* Send `message` to the node `to`; it may be lost. */
     SL_GUESTS_ORDER_RUN, /* Feed the bytes of `message` to `guest`; run them if they are the
                              * last of a command. */
-    SL_GUESTS_ORDER_NAME,   /* The client of `guest` has the name in `message`. */
-    SL_GUESTS_ORDER_FAIL,   /* The transaction of `guest` has failed, by `message`. */
+    SL_GUESTS_ORDER_NAME, /* The client of `guest` has the name in `message`. */
+    SL_GUESTS_ORDER_FAIL, /* Its node rejected a command of the transaction of `guest`. */
     SL_GUESTS_ORDER_CLOSE,  /* Close the connection of `guest`; `cut`: it broke. */
     SL_GUESTS_ORDER_END,    /* End the session of `guest`, which lingers. */
     SL_GUESTS_ORDER_GIVEN,  /* A lease was reclaimed that lasts for `ms`. */
@@ -91,8 +93,8 @@ void sl_guests_lead(struct sl_guests *g, sl_ms now_ms, uint64_t term, bool quiet
                     uint32_t linked);
 void sl_guests_stop(struct sl_guests *g);
 
-/* Whether the wait for reports has just ended: all linked nodes have reported, or the time is
- * over. */
+/* Whether the wait for reports has just ended: all linked nodes have reported, or the wait has
+ * timed out. */
 bool sl_guests_reports_end(struct sl_guests *g, sl_ms now_ms);
 
 /* --- Guests -------------------------------------------------------------------------------- */
@@ -124,8 +126,8 @@ void sl_guests_unlinked(struct sl_guests *g, uint32_t node);
 
 /* --- The lock table --------------------------------------------------------------------------- */
 
-/* A guest, or (NULL) a client of this node, took (`fresh`) or extended a grant. Sets out to the
- * messages that the caller must send to the guest's node before the reply; returns their
+/* A guest took (`fresh`) or extended a grant; n is NULL if it was a client of this node. Sets `out`
+ * to the messages that the caller must send to the guest's node before the reply, and returns their
  * number. */
 size_t sl_guests_held(struct sl_guests *g, struct sl_now now, const struct sl_guest *n,
                       struct sl_bytes key, sl_fence fence, bool fresh,

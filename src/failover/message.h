@@ -6,21 +6,22 @@
  *
  *     to the keeper                        from the keeper
  *     COME term                            HERE term, or NOT term: it is not the keeper
- *     RECLAIM session grant                LOST session fence      the keeper rejects this grant
+ *     RECLAIM session grant                LOST session fence
  *     READY
  *     DO session waited resp3 last bytes   SAY session what tx bytes
  *     CLIENT session name address          CLIENT 0 name address
  *     END session cut                      CUT session
  *     DROP session key fence               HELD session fresh age grant
- *     FAIL session command                 the node rejected this command of a transaction
- *     LISTEN yes                           EVENT channel text
- *     CLOCK ms                             NOTE ms grant: ms is a time of the receiver's clock
- *                                          GONE fence ...
+ *     FAIL session command                 EVENT channel text
+ *     LISTEN yes                           NOTE ms grant
+ *     CLOCK ms                             GONE fence ...
  *     between all nodes: DOUBT term sight
  *
  * A route begins with COME. If the keeper answers HERE, the node sends the grants in its ledger,
  * then READY, then requests. CLIENT names the client of a session. With session 0, it names the
- * client of the grant in the next NOTE, RECLAIM 0, or HELD of an extension. */
+ * client of the grant in the next NOTE, RECLAIM 0, or HELD of an extension. With FAIL, a node
+ * reports that it has rejected a command of a transaction; with LOST, the keeper rejects a grant.
+ * The time in NOTE is by the receiver's clock. */
 #ifndef SL_FAILOVER_MESSAGE_H
 #define SL_FAILOVER_MESSAGE_H
 
@@ -111,7 +112,7 @@ struct sl_noted_client {
     char text[SL_CLIENT_NAME_MAX + SL_CLIENT_ADDRESS_MAX];
 };
 
-/* Store a received CLIENT with session 0; and use it for the next grant. */
+/* Store a received CLIENT with session 0; copy it to the next grant, and forget it. */
 void sl_noted_client_keep(struct sl_noted_client *n,
                           const struct sl_failover_message *m);
 void sl_noted_client_take(struct sl_noted_client *n, struct sl_grant_view *v);

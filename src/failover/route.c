@@ -10,8 +10,9 @@
 
 /* The keeper releases grants without a lease no earlier than two seconds after it has lost the
  * link to their node. The next keeper grants their locks to others only after the authority of the
- * last keeper has ended, which takes as long. Neither happens while the storage shows the same term
- * and heartbeat. A node may notice the end of its link up to half a second late. */
+ * last keeper has ended, which also takes two seconds. Neither happens while the storage shows the
+ * same term and heartbeat. The limit is less than two seconds because a node may notice the end of
+ * its link up to half a second late. */
 #define CUT_OFF_MS 1200
 #define READ_AGAIN_MS 300
 
@@ -586,8 +587,8 @@ static sl_ms cut_off_due(const struct sl_route *r)
     return r->read_again_ms < cut ? r->read_again_ms : cut;
 }
 
-/* Without a route, the keeper may soon grant to others the locks that clients here hold without a
- * lease. Close the connections of those clients in time. */
+/* While there is no route, a keeper may soon grant to others the locks that clients here hold
+ * without a lease. Close the connections of those clients in time. */
 static void cut_off_unleased(struct sl_route *r, sl_ms now_ms)
 {
     if (!r->leads) note_certain(r);
@@ -675,7 +676,7 @@ static bool next_of_session(struct sl_route *r, struct sl_route_order *out)
     return true;
 }
 
-/* Get a message that is due once. */
+/* Get a message that is about neither a record nor a request. */
 static bool next_message(struct sl_route *r, sl_ms now_ms, struct sl_route_order *out)
 {
     if (r->come_due) {
@@ -695,7 +696,7 @@ static bool next_message(struct sl_route *r, sl_ms now_ms, struct sl_route_order
     return true;
 }
 
-/* If the keeper does not know the client of this session on this route, order to send it. */
+/* If CLIENT was not sent for this session on this route, order that. */
 static bool describe(struct sl_route *r, struct sl_route_session *n,
                      struct sl_route_order *out)
 {

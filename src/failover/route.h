@@ -146,8 +146,8 @@ struct sl_route {
     sl_ms without_since_ms;
     /* The term in the storage when the last route was lost. */
     struct sl_storage_term lost;
-    /* At least until this time, the keeper grants no other client the locks that clients here hold
-     * without a lease. */
+    /* At this time, no keeper could yet grant to others the locks that clients here hold without a
+     * lease. */
     sl_ms certain_ms;
     sl_ms read_again_ms; /* When to read the term from the storage again. */
 
@@ -225,7 +225,7 @@ bool sl_route_failed(const struct sl_route *r, const struct sl_route_session *n,
                      const char *name, struct sl_failover_message *out);
 
 /* The caller has replaced a commit with TX.OUTCOME (SL_ROUTE_ORDER_SETTLE), and `next` is set up
- * for sl_route_submit(). NULL: the caller could not, and the commit is answered with UNKNOWN. */
+ * for sl_route_submit(). NULL: the caller could not do so, and the route answers UNKNOWN. */
 void sl_route_settle(struct sl_route *r, struct sl_route_session *n,
                      struct sl_route_request *next);
 
@@ -262,7 +262,7 @@ void sl_route_receive(struct sl_route *r, sl_ms now_ms, uint32_t from,
 /* Call this every second. `listens`: this node has subscribers. */
 void sl_route_second(struct sl_route *r, sl_ms now_ms, bool listens);
 
-/* Handle what is due by now; return when that is, or SL_NEVER. */
+/* Handle what is due by now; return when to call sl_route_tick() next, or SL_NEVER. */
 void sl_route_tick(struct sl_route *r, sl_ms now_ms);
 sl_ms sl_route_due(const struct sl_route *r);
 

@@ -45,9 +45,8 @@ void sl_witness_gone(struct sl_witness *w, sl_ms now_ms, sl_fence fence, bool at
     gather(w, now_ms, at_once || w->gone_count == SL_GONE_MAX);
 }
 
-/* Return the witness of a grant: a node that has reported its ledger, so that its later ledger is
- * complete, and whose clock is known; 0: none. Different grants have different witnesses, which
- * share the work. */
+/* Return the witness of a grant: a node that has handed over its ledger, and whose clock is known;
+ * 0: none. The fence selects the witness, so that the nodes share the work. */
 static uint32_t witness_of(sl_fence fence, const struct sl_guest_node *nodes,
                            uint32_t linked)
 {
@@ -60,8 +59,8 @@ static uint32_t witness_of(sl_fence fence, const struct sl_guest_node *nodes,
     return 0;
 }
 
-/* Get the message about a note, or false if the note needs none. The first message names the
- * client; the second one is NOTE. */
+/* Get the next message about a note: first CLIENT, then NOTE. Returns false if the note needs no
+ * message. */
 static bool next_note(struct sl_witness *w, struct sl_now now,
                       const struct sl_table *table, const struct sl_guest_node *nodes,
                       uint32_t linked, uint32_t *to, struct sl_failover_message *out)
@@ -109,6 +108,6 @@ bool sl_witness_next(struct sl_witness *w, struct sl_now now,
             .type = SL_FAILOVER_GONE, .gone = w->gone, .gone_count = w->gone_count};
         return true;
     }
-    sl_witness_forget(w); /* All is sent. */
+    sl_witness_forget(w); /* All reports are sent. */
     return false;
 }

@@ -1,5 +1,5 @@
-/* witness.h - on the keeper: reports to the ledgers of other nodes, in addition to the grants of
- * their own clients.
+/* witness.h - on the keeper: reports to other nodes about leases of the keeper's own clients, and
+ * about grants that have ended.
  *
  * The keeper reports a lease of a client of its own node to one other node, the witness, so that
  * the lease survives if the keeper fails (NOTE). It reports every grant that has ended to all
@@ -27,9 +27,9 @@ struct sl_guest_node {
 struct sl_witness {
     sl_ms due_ms; /* When to send the reports; SL_NEVER: there are none. */
     size_t note_count, gone_count;
-    size_t notes_sent;  /* Of the reports that are being sent: the notes up to here, */
-    bool named;         /* whether the client of the next note was sent, */
-    uint32_t gone_sent; /* and the nodes up to here have GONE. */
+    size_t notes_sent;  /* The number of notes that were sent, */
+    bool named;         /* whether the client of the next one was sent, */
+    uint32_t gone_sent; /* and the last node to which GONE was sent. */
     struct sl_note {
         sl_fence fence;
         char *key; /* Owned. */

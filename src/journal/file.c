@@ -16,7 +16,7 @@
 #define STEP_BYTES_MIN (1u << 20)
 #define STEP_BYTES_MAX (64u << 20)
 #define BLOCK_BYTES 4096u
-/* Space is filled with zeros in pieces of this size, which must be aligned. */
+/* Space is filled with zeros in aligned pieces of this size. */
 #define FILL_BYTES 65536u
 
 /* A file: the current one or the next one. The loop writes frames while a worker thread syncs. */
@@ -208,9 +208,9 @@ static int reserve(struct journal_part *p, uint64_t end)
     return error;
 }
 
-/* Write zeros to the space of the next frames. So the kernel puts large pages into its cache, one
- * for many frames; a new page for each small write would cost twice as much CPU time. (Pages that
- * are much larger make each small write slower.) Returns 0 or an errno. */
+/* Write zeros to the space of the next frames. So the kernel caches the file in large pages, each of
+ * which holds many frames; a new page for each small write would cost twice as much CPU time. (Pages
+ * that are much larger make each small write slower.) Returns 0 or an errno. */
 static int fill(struct journal_part *p, uint64_t at, uint64_t end)
 {
     if (end <= p->filled) return 0;

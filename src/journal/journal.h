@@ -132,15 +132,16 @@ bool sl_journal_take(struct sl_journal *j, struct sl_bytes *records,
 sl_ms sl_journal_sync_due(const struct sl_journal *j);
 
 /* Begin a sync of all frames written so far; end it, with its result. There is at most one at a
- * time. Committing
- * a copy (file.h) is a sync, too. If the sync has failed, the journal fails. sl_journal_durable() returns the last position that is durable. */
+ * time. Committing a copy (file.h) is a sync, too. If the sync has failed, the journal fails. */
 void sl_journal_sync_begin(struct sl_journal *j);
 void sl_journal_sync_end(struct sl_journal *j, bool ok);
+
+/* Return a position: of the last durable frame; of the last frame written; of the last frame taken,
+ * which is not written if its write failed; of the frame with the last record. */
 uint64_t sl_journal_durable(const struct sl_journal *j);
-uint64_t sl_journal_last(const struct sl_journal *j);     /* The last record. */
-uint64_t sl_journal_position(const struct sl_journal *j); /* The last frame taken. */
-/* The last frame that is written. If a write fails, the frame that was taken last is not. */
 uint64_t sl_journal_written(const struct sl_journal *j);
+uint64_t sl_journal_position(const struct sl_journal *j);
+uint64_t sl_journal_last(const struct sl_journal *j);
 
 /* The file cannot be written any more. Drops the records that are not written; those taken last may
  * be among them. So after a failed write, call it before the next sl_journal_take().

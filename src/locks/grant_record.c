@@ -43,7 +43,7 @@ size_t sl_grant_bytes_max(const struct sl_grant_view *v)
     return SL_GRANT_RECORD_BYTES + v->name.n + v->address.n + v->value.n + v->note.n;
 }
 
-/* Whether the grant has other numbers than those of an ordinary one. */
+/* Whether a number of the grant differs from its default. */
 static bool has_numbers(const struct sl_grant_view *v)
 {
     return v->user != 0 || v->units != 1 || v->per != 1 || v->buckets != 1 ||

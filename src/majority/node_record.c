@@ -106,7 +106,8 @@ static void record_key(struct sl_node *n, struct sl_node_key *k)
         before = (struct sl_item_before){k->recorded_exact ? 1 : k->recorded_end_ms,
                                          k->recorded_long};
     if (!encode(n, k, &value)) return;
-    /* While the journal fails, put_key() may have copied the state to a file that is not used. */
+    /* While the journal has failed, put_key() may have copied the state to a file that was never
+     * committed. */
     bool is_recorded = hash_of(n, value) == k->recorded &&
                        !sl_journal_failed(n->journal);
     if ((k->recorded == 0 && is_blank(k)) || is_recorded) {
@@ -149,7 +150,8 @@ uint64_t sl_node_position(struct sl_node *n, struct sl_node_key *k)
     if (k == NULL) return 0;
     if (!sl_list_empty(&k->changed)) record_key(n, k);
     if (!sl_list_empty(&k->changed)) return SL_JOURNAL_FAILED;
-    /* If its last record was lost in a failed write, the new file will contain the state. */
+    /* If the last record of the key was lost in a failed write, do not show the state before a new
+     * file contains it. */
     if (sl_journal_failed(n->journal) &&
         k->recorded_at > sl_journal_written(n->journal))
         return SL_JOURNAL_FAILED;
@@ -497,7 +499,8 @@ static bool put_key(struct sl_node *n, struct sl_node_key *k, struct sl_item *ou
 
 bool sl_node_item(struct sl_node *n, uint64_t *cursor, struct sl_item *out)
 {
-    /* In the present file, too: the node may be killed before the new one replaces it. */
+    /* Record changes in the present file, too: the node may be killed before the new file replaces
+     * it. */
     if (*cursor == 0 || !sl_list_empty(&n->changed)) sl_node_record(n);
     if (*cursor == 0 || (*cursor >= PEERS && *cursor < DONE))
         if (next_peer(n, cursor, out)) return true;

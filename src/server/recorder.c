@@ -12,13 +12,13 @@
 #include "server/observe/log.h"
 #include "server/recorder_internal.h"
 
-/* A copy begins when the file is larger than twice the live items and this, or a quarter of
- * journal-bytes-max if that is less. */
+/* A copy begins when the size of the file exceeds twice the size of the live items by this, or by a
+ * quarter of journal-bytes-max if that is less. */
 #define SLACK_BYTES (16u << 20)
 /* A copy is written in frames of about this size. */
 #define COPY_BYTES 65536u
 #define RETRY_MS 1000
-/* A sync that runs for longer is reported. */
+/* The server warns about a sync that runs for longer than this. */
 #define SYNC_MS_MAX 5000
 
 /* --- Values ---------------------------------------------------------------------- */
@@ -183,10 +183,11 @@ void sl_recorder_flush(struct server *s)
     uint64_t before = sl_journal_position(r->journal);
     int error = sl_recorder_write(s);
     if (error != 0) {
-        /* First, because closing a connection changes the table, too. From here on the journal takes
-         * no record that would come after lost ones, and remembers the keys of all ends. */
+        /* This comes first, because closing a connection changes the table, too. From now on the
+         * journal accepts no record that would follow a lost one, and remembers the keys of all
+         * items that end. */
         sl_journal_fail(r->journal);
-        /* Their output may show changes that are not recorded. */
+        /* Close all connections with output, which may show changes that are not recorded. */
         sl_conn_cut_dirty(s);
         sl_links_cut_dirty(s);
         fail(s, error);
@@ -397,7 +398,7 @@ bool sl_recorder_pump(struct server *s)
     if (r == NULL) return true;
     if (r->error == 0) {
         if (r->job == SL_JOB_NONE && r->copied)
-            start_job(s, SL_JOB_COMMIT); /* Syncs, too. */
+            start_job(s, SL_JOB_COMMIT); /* A commit is also a sync. */
         else if (r->job == SL_JOB_NONE && sl_journal_sync_due(r->journal) <= s->now.ms)
             start_job(s, SL_JOB_SYNC);
         else if (!r->copying && r->job == SL_JOB_NONE && is_too_large(r, s->now.ms)) {
@@ -432,7 +433,7 @@ sl_ms sl_recorder_slow_ms(const struct server *s)
 /* --- Every second -------------------------------------------------------------------------- */
 
 /* Whether the path of the data directory still leads to the directory, and the name of the journal
- * to our file or to none. */
+ * to our file or to no file. */
 static bool is_in_place(const struct server *s)
 {
     const struct sl_recorder *r = s->recorder;

@@ -1,5 +1,5 @@
-/* recorder_internal.h - shared by the files of recorder.h: recorder.c works while the server runs,
- * recorder_start.c starts and stops. */
+/* recorder_internal.h - shared by the files of recorder.h: recorder_start.c starts and stops the
+ * journal, recorder.c has what happens in between. */
 #ifndef SL_SERVER_RECORDER_INTERNAL_H
 #define SL_SERVER_RECORDER_INTERNAL_H
 
@@ -24,10 +24,10 @@ struct sl_recorder {
     sl_fence fence_limit;
     sl_ms wait_until_ms;
     uint64_t bytes_max;
-    uint64_t items, live_bytes; /* Of all items that are live, approximately. */
+    uint64_t items, live_bytes; /* Number and size of live items; approximate. */
     int error;                  /* Why the journal has failed; 0: it works. */
-    bool displaced;             /* Another file has the name of the journal. */
-    sl_ms retry_ms;             /* Begin no copy before this time. */
+    bool displaced; /* The directory or the journal was moved or replaced. */
+    sl_ms retry_ms; /* Begin no copy before this time. */
 
     bool copying, copy_begun;
     bool copied;  /* All items have been copied. */
@@ -54,7 +54,7 @@ struct sl_file_items {
 void sl_recorder_describe_file(const struct sl_recorder *r, sl_ms volatile_ms,
                                struct sl_file_items *out);
 
-/* Add an item to the count of what is live. */
+/* Add an item to the counts of live items and bytes. */
 void sl_recorder_count(struct sl_recorder *r, const struct sl_item *item);
 
 /* Write all records. Returns 0 or an errno. */
@@ -65,7 +65,7 @@ void sl_recorder_begin_copy(struct server *s);
 int sl_recorder_copy_some(struct server *s);
 void sl_recorder_stop_copying(struct sl_recorder *r);
 
-/* Whether EFBIG comes from the kernel: its limit is lower than journal-bytes-max. */
+/* Whether EFBIG means the file size limit of the process, which is lower than journal-bytes-max. */
 bool sl_recorder_is_limit_of_process(const struct sl_recorder *r);
 
 #endif /* SL_SERVER_RECORDER_INTERNAL_H */

@@ -138,7 +138,7 @@ static void put_life(struct sim_disk *d, struct sl_now now, sl_ms wait_until_ms)
     sl_buffer_free(&records);
 }
 
-/* Until when the last start waits. */
+/* Return the time until which the node waits since its last start. */
 static sl_ms wait_of(const struct sim_disk *d, struct sl_now now)
 {
     struct sl_recovery r;
@@ -157,7 +157,7 @@ void sim_disk_begin(struct sim_disk *d, struct sl_now now, const struct sl_recov
     if (r->same_life) {
         d->bytes = r->bytes;
         if (d->durable > d->bytes)
-            d->durable = d->bytes; /* Behind it was half a frame. */
+            d->durable = d->bytes; /* An incomplete frame followed. */
         d->chain = r->chain;
     } else begin_file(d, position);
     put_life(d, now, r->wait_until_ms);

@@ -59,12 +59,13 @@ void sim_disk_write(struct sim_disk *d, struct sl_now now);
 /* A write fails: a part of the first frame may be in the file, and the journal has failed. */
 void sim_disk_write_fails(struct sim_disk *d, struct sl_now now, struct sl_random *r);
 
-/* Begin the next file. Records are written to both files from now on. Then copy a few items: call
- * it between any two calls of the node, as a server does. */
+/* Begin the next file: from now on, records are written to both files. Then call
+ * sim_disk_copy_some() between calls of the node, as a server does; it copies a few items. */
 void sim_disk_replace(struct sim_disk *d, struct sl_now now);
 void sim_disk_copy_some(struct sim_disk *d, struct sl_now now, struct sl_node *n);
 
-/* Call it before the process dies: if a commit is in progress, either file may have the name. */
+/* Call this before the process dies: if a commit is in progress, either file may be the journal
+ * afterwards. */
 void sim_disk_end_commit(struct sim_disk *d, struct sl_random *r);
 
 void sim_disk_sync_begin(struct sim_disk *d);

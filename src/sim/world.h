@@ -113,7 +113,7 @@ struct sim_machine {
     bool mends;               /* An event to write a new journal is scheduled. */
     bool write_fails;         /* A write of the journal fails; the orders that follow it
                                * are lost, with their connections. */
-    uint32_t cut_links;       /* Bits of the nodes to which messages were lost so. */
+    uint32_t cut_links;       /* Nodes to which messages were lost; bit 0 is node 1. */
     struct sim_backup backup; /* An old copy of both. */
     bool is_old;              /* It has an old copy, and must be rejected, */
     int64_t old_until_us;     /* until the operator empties the directory. */

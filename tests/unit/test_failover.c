@@ -1,5 +1,5 @@
 /* test_failover.c - a node of a cluster on etcd: it becomes the keeper, steps down, and hands its
- * grants over. The test is the storage, the other nodes and the clock. */
+ * grants over. The test plays the storage, the other nodes and the clock. */
 #include <stdio.h>
 #include <string.h>
 
@@ -135,7 +135,7 @@ static struct sl_storage_result result(int status, uint64_t term, uint32_t keepe
                                                       .longest_ms = 5000}};
 }
 
-/* This node was the keeper of term 4 before a restart, and becomes that of term 5. */
+/* This node was the keeper of term 4 before a restart, and becomes the keeper of term 5. */
 static void lead(void)
 {
     const struct sl_storage_result before = result(SLUICE_OK, 4, SELF);
@@ -147,7 +147,7 @@ static void lead(void)
     assert_string_equal(orders(), "lead 5\n");
 }
 
-/* As lead(), and the wait for old leases is over. */
+/* Become the keeper, and end the wait for old leases. */
 static void lead_and_wait(void)
 {
     lead();

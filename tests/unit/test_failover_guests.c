@@ -123,7 +123,7 @@ static void carry_out(const struct sl_guests_order *o)
     sl_guests_check(&guests);
 }
 
-/* Carry out all orders. Returns what was said since the last call, one order per line. */
+/* Carry out all orders. Returns the orders since the last call, one per line. */
 static const char *orders(void)
 {
     static char out[sizeof said];

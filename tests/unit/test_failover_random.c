@@ -1,7 +1,7 @@
 /* test_failover_random.c - clusters of three nodes and their storage in one process: links are cut,
  * nodes are killed, the storage is slow or does not answer, clocks run at different speeds. Clients
- * take locks with and without a lease through all nodes. No two of them hold a lock at the same
- * time, and grants survive a change of the keeper. */
+ * take locks with and without a lease through all nodes. No two of them hold the same lock at
+ * the same time, and grants survive a change of the keeper. */
 #include <string.h>
 
 #include "history.h"
@@ -47,11 +47,11 @@ struct client {
     sl_fence fence;
     sl_ms end_ms;
     sl_ms works_until; /* It uses its lock, and sends nothing. */
-    /* While it held its lock, the keeper could not reach the storage. Such a keeper does not know
-     * whether it was deposed. It keeps the connections of its own clients; and it ends lingering
-     * grants of other nodes, whose nodes find no new heartbeat and keep their clients. So another
-     * client may get a lock that this one holds without a lease: docs/cluster.md promises one holder
-     * only for leases. */
+    /* While the client held its lock, the keeper could not reach the storage. Such a keeper does not
+     * know whether it was deposed, so it keeps the connections of its own clients. It also ends
+     * lingering grants of other nodes' clients, while those nodes see no new heartbeat and keep the
+     * connections. So another client may get a lock that this one holds without a lease:
+     * docs/cluster.md promises one holder only for leases. */
     bool cut_off;
 };
 

@@ -1,5 +1,5 @@
 /* test_failover_route.c - a node whose clients are served by the keeper on another node: which
- * messages it sends, what its clients are told, and what it hands over to the next keeper. */
+ * messages it sends, what its clients receive, and what it hands over to the next keeper. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

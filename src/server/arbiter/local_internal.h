@@ -14,8 +14,8 @@ void sl_local_refuse(struct request *r, int status);
 /* --- local_parked.c -------------------------------------------------------------- */
 
 /* If the request would show a change that is not acknowledged yet, park the request until it is,
- * and return true. Or set r->position and return false; then the caller runs the request, and
- * parks its reply. */
+ * and return true. If the request was parked too often, set r->position and return false: then the
+ * caller runs the request, and parks its reply. */
 bool sl_local_waits_for_others(struct request *r);
 
 /* Remove the reply from the output, which begins at `from`, and send it when all changes that it

@@ -7,8 +7,8 @@
 
 /* --- Requests that would show changes of others --------------------------------------- */
 
-/* How often a request is parked because of changes of others. A key that changes all the time must
- * not delay it forever. So in the end the request runs, and its reply is parked. */
+/* How many times a request is parked because of changes by other clients. After that the request
+ * runs, and its reply is parked. So a key that changes all the time does not delay it forever. */
 #define PARKS_MAX 8
 
 bool sl_local_waits_for_others(struct request *r)
@@ -61,7 +61,8 @@ void sl_local_take_back(const struct request *r, const struct sl_grant *g)
     sl_table_take_back(r->s->table, r->s->now, &r->c->session->s, r->key, g);
 }
 
-/* Returns the key of a request for an event that follows the answer, which frees a kept request. */
+/* Return the key of a request, for an event that is published after the answer. The answer frees a
+ * kept request, so its key is copied. */
 static struct sl_bytes key_for_event(const struct request *r)
 {
     static char copy[UINT16_MAX];
@@ -174,14 +175,17 @@ void sl_local_deliver(struct request *r, bool durable)
         case SL_PARKED_NUMBER:
             if (durable) sl_request_answer_number(r, r->number);
             else if (r->verb == SL_VERB_AWAIT)
-                sl_request_resume(r); /* The change that it saw has been undone. */
+                sl_request_resume(
+                    r); /* The change that ended its wait has been undone. */
             else sl_state_refuse(r);
             break;
         case SL_PARKED_REPLY:
             if (durable) {
                 sl_resp_raw(sl_conn_out(r->c), r->extra.at, r->extra.n);
                 sl_request_end(r);
-            } else sl_request_resume(r); /* What it shows has been undone. */
+            } else
+                sl_request_resume(
+                    r); /* A change that the reply shows has been undone. */
             break;
         case SL_PARKED_UNDONE: sl_state_refuse(r); break;
         case SL_PARKED_EVENT: assert(false); break;

@@ -276,7 +276,7 @@ static void log_lost(const struct server *s)
 {
     static struct sl_log_kind kind;
     sl_log_often(&kind, s->now.ms, SL_LOG_WARN,
-                 "the keeper no longer holds a grant of a client of this node", NULL);
+                 "the keeper has rejected a grant of a client of this node", NULL);
 }
 
 static void carry_out(struct server *s, const struct sl_route_order *o)
@@ -306,7 +306,8 @@ static void carry_out(struct server *s, const struct sl_route_order *o)
     }
 }
 
-/* An order may run commands, which call this function again; then the first call continues. */
+/* An order may run commands, which call this function again. Such a nested call returns at once, and
+ * the first call carries out the new orders. */
 bool sl_forward_carry_out(struct server *s)
 {
     struct sl_forward *f = s->forward;

@@ -199,7 +199,7 @@ void sl_proxy_carry_out(struct server *s)
     struct sl_guests *g = &s->forward->node.guests;
     struct sl_guests_order o;
     for (;;) {
-        /* Only reports need to know the links. */
+        /* `linked` is needed only if reports are due. */
         uint32_t linked = g->witness.due_ms <= s->now.ms ? sl_proxy_linked(s) : 0;
         if (!sl_guests_next(g, s->now, linked, &o)) return;
         carry_out(s, &o);

@@ -1,7 +1,7 @@
 /* proxy.h - on the keeper: a connection that represents a client of another node.
  *
  * A proxy has a session and runs commands like any other connection, but has no socket. Its input
- * comes in frames from the node of the client, and its output goes back in frames. */
+ * arrives in messages from the node of the client, and its output returns in messages. */
 #ifndef SL_SERVER_FORWARD_PROXY_H
 #define SL_SERVER_FORWARD_PROXY_H
 
@@ -26,7 +26,7 @@ void sl_proxy_flush(struct conn *c);
 /* Tell the node that the keeper has closed the proxy, unless the node knows. */
 void sl_proxy_closed(struct conn *c);
 
-/* Forget a session that has ended, if it was that of a proxy. */
+/* Forget a session that has ended, if it belonged to a proxy. */
 void sl_proxy_session_over(struct server *s, struct session *n);
 
 /* Whether the keeper has granted this connection a lock without a lease. */

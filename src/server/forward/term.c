@@ -1,5 +1,5 @@
-/* term.c - runs the election (failover/election.h): connects it with the clock, the storage and
- * the links, and carries out its orders. Here a node becomes the keeper, or steps down. */
+/* term.c - connects the node (failover/failover.h) with the clock, the storage and the links, and
+ * carries out its orders: the node becomes the keeper, or steps down. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -185,12 +185,12 @@ static void end_term(struct server *s, uint64_t term)
 static void begin_term(struct server *s, const struct sl_failover_order *o)
 {
     struct sl_failover *f = &s->forward->node;
-    uint32_t all = UINT32_MAX; /* The table must be empty now. */
+    uint32_t all = UINT32_MAX; /* No limit: the table must be empty before the term. */
     log_term(SL_LOG_INFO, "this node is the keeper", o->term, "locks_wait_ms",
              o->quiet_ms);
     if (f->route.exporting) export_more(s, &all);
     sl_failover_lead(f, s->now.ms, o, sl_proxy_linked(s));
-    sl_forward_carry_out(s); /* Answer what the last keeper left behind. */
+    sl_forward_carry_out(s); /* End what depended on the last keeper. */
     sl_state_begin_term(s, o->before.fence_limit, o->before.longest_ms);
     sl_transactions_lead(s, o->term);
     /* Run the queued requests here. Those that need the reports are queued again. */
