@@ -224,7 +224,7 @@ static void check_vote(struct sim_world *w, uint32_t m, uint32_t key, sl_fence f
         return;
     }
     sl_ms until_ms = since_ms + lease_ms < end_ms ? since_ms + lease_ms : end_ms;
-    /* Count from now, because the vote may have waited. If the lease ends within volatile_ms, it
+    /* Count from now, because the vote may have waited. If the lease expires within volatile_ms, it
      * need not be durable: after a power failure, the node is silent for that long. */
     bool is_long = until_ms - sim_machine_now(w, m).ms > w->volatile_ms;
     sl_ms kept_ms = sim_replayed_end(durable(x, key), fence, !is_new);
