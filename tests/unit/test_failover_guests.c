@@ -406,8 +406,8 @@ UNIT_TEST(the_later_of_two_reported_expiries_counts)
     assert_int_equal(v.left_ms, 40000);
 }
 
-/* The link was lost for a moment. The same keeper knows the grant, and its holder is another
- * session of the same client. */
+/* The link broke and was opened again. The keeper still has the grant; the client now has another
+ * session. */
 UNIT_TEST(an_unleased_grant_follows_its_client_to_a_new_link)
 {
     lead(0);
