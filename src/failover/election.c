@@ -52,6 +52,7 @@ struct sl_election {
     sl_ms claim_ms;                   /* Do not claim before this time; 0: no limit. */
     sl_ms doubt_ms;                   /* When to repeat our report about the keeper. */
     uint64_t claimed_term;            /* The term in the last claim. */
+    uint64_t resigned_term; /* The last term in which this process resigned; 0: none. */
     bool renew_now;
     sl_ms leading_since_ms;
     sl_ms authority_end_ms;
@@ -231,7 +232,9 @@ static sl_ms heartbeat_missing_since(const struct sl_election *e)
 
 static bool should_claim_term(const struct sl_election *e, sl_ms now)
 {
-    if (e->current.term == 0 || e->current.node == e->settings.self) return true;
+    if (e->current.term == 0) return true;
+    if (e->current.node == e->settings.self) return e->current.term != e->resigned_term;
+    if (e->current.resigned) return true;
     if (sight_of_keeper(e) == SL_PEER_UP) return false;
     if (is_majority(e, count_doubts(e, now, true))) return true;
     return now >= silence_end_ms(e) && is_majority(e, count_doubts(e, now, false));
@@ -365,9 +368,12 @@ static sl_ms lengthened(sl_ms ms)
     return sl_ms_after(ms, ms / 499 + 2);
 }
 
+/* A keeper that has resigned has recorded all its leases, so only grants without a lease matter:
+ * a node that has not reported them closes the connections of its clients meanwhile. */
 static sl_ms quiet_after(const struct sl_election *e,
                          const struct sl_storage_term *before)
 {
+    if (before->resigned) return lengthened(e->settings.authority_ms);
     return lengthened(sl_ms_after(e->settings.authority_ms, before->longest_ms));
 }
 
@@ -385,6 +391,7 @@ static void lead(struct sl_election *e, sl_ms now, sl_ms asked_ms,
     e->current = d->term_record;
     e->current.term = e->term_min = d->term;
     e->current.node = e->settings.self;
+    e->current.resigned = false;
     e->known = true;
     e->heartbeat_seen_ms = now;
     e->authority_end_ms = asked_ms + shortened(e->settings.authority_ms);
@@ -529,6 +536,19 @@ void sl_election_hurries(struct sl_election *e, sl_ms now)
     if (!e->renewing) e->renew_ms = now;
 }
 
+void sl_election_resign(struct sl_election *e, sl_ms now, bool mark)
+{
+    if (e->state != SL_ELECTION_LEADING) return;
+    e->resigned_term = e->current.term;
+    e->heartbeat_seen_ms = now; /* Let other nodes claim first. */
+    if (mark)
+        order(e, (struct sl_election_order){.type = SL_ELECTION_ORDER_RESIGN,
+                                            .term = e->current.term});
+    stop(e);
+    announce_keeper(e);
+    if (!e->storage_answers && !e->reading) e->read_ms = now + RETRY_MS;
+}
+
 /* --- Time ----------------------------------------------------------------------------- */
 
 sl_ms sl_election_due(const struct sl_election *e)
@@ -583,6 +603,11 @@ void sl_election_view(const struct sl_election *e, struct sl_election_view *out)
                                      .refused = e->refused};
 }
 
+bool sl_election_has_member(const struct sl_election *e, uint32_t node)
+{
+    return node < SL_ELECTION_NODES_MAX && e->at[node].member;
+}
+
 #define must(so, what) assert((so) && what)
 
 void sl_election_check(const struct sl_election *e)
@@ -602,6 +627,8 @@ void sl_election_check(const struct sl_election *e)
          "a leading node renews its term");
     must(e->state == SL_ELECTION_LEADING || e->authority_end_ms == 0,
          "a node that does not lead has no authority");
+    must(e->state != SL_ELECTION_LEADING || e->current.term != e->resigned_term,
+         "a node that has resigned does not lead in that term again");
     bool reads = e->reading || e->read_ms != SL_NEVER;
     must(e->known || reads || e->claiming,
          "a node that does not know the term reads it");

@@ -14,9 +14,13 @@
  *
  *     there was never a keeper                                          the term
  *     the keeper is this node, which does not lead: it was restarted    the term
+ *     the keeper is another node, and has resigned                      the term
  *     a majority of nodes finds its connection to the keeper closed     the term
  *     a majority of nodes has not heard from it for silence_ms          the term
  *     no heartbeat for silence_ms, although the storage answers         term and heartbeat
+ *
+ * A node that has resigned claims only for the last of these reasons, until there is
+ * another keeper.
  *
  * So a single node or client that cannot reach the keeper does not depose it. A
  * keeper that sends a heartbeat at the last moment is not deposed for its silence.
@@ -53,6 +57,7 @@ enum sl_election_order_type {
     SL_ELECTION_ORDER_READ_TERM, /* Read the current term. */
     SL_ELECTION_ORDER_CLAIM,     /* Claim the term after `term`. */
     SL_ELECTION_ORDER_RENEW,     /* Send a heartbeat for `term`. */
+    SL_ELECTION_ORDER_RESIGN, /* Mark `term` as resigned. The result does not matter. */
     /* An order to all nodes: tell them how this node sees the keeper of `term`.
      * `sight` is UP until the keeper has been silent for silence_ms. */
     SL_ELECTION_ORDER_DOUBT,
@@ -114,6 +119,10 @@ void sl_election_read_soon(struct sl_election *e, sl_ms now);
 /* Send a heartbeat immediately, because the keeper has something to store with it. */
 void sl_election_hurries(struct sl_election *e, sl_ms now);
 
+/* As the keeper: stop leading, forever in this term. `mark`: order RESIGN first, so that another
+ * node claims the next term at once. */
+void sl_election_resign(struct sl_election *e, sl_ms now, bool mark);
+
 void sl_election_tick(struct sl_election *e, sl_ms now);
 sl_ms sl_election_due(const struct sl_election *e);
 bool sl_election_next(struct sl_election *e, struct sl_election_order *out);
@@ -134,6 +143,8 @@ struct sl_election_view {
     uint64_t claims, refused;
 };
 void sl_election_view(const struct sl_election *e, struct sl_election_view *out);
+
+bool sl_election_has_member(const struct sl_election *e, uint32_t node);
 
 /* Abort and name the invariant if one is violated. */
 void sl_election_check(const struct sl_election *e);

@@ -3,7 +3,10 @@
 
 #include <assert.h>
 
+#include "failover/resign.h"
+
 #define LOCKS_A_STEP 64u
+#define JOURNAL_RETRY_MS 250
 
 /* --- Messages, links, time ----------------------------------------------------------------- */
 
@@ -11,10 +14,13 @@ void sl_failover_receive(struct sl_failover *f, struct sl_now now, uint32_t from
                          const struct sl_failover_message *m, struct sl_bytes name,
                          struct sl_bytes address, uint32_t linked)
 {
+    /* The last keeper may send COME when it already knows that this node has claimed the next
+     * term, and this node does not know it yet. Without the answer NOT, it would never try again. */
     bool from_keeper = from == f->route.keeper && !f->route.leads;
+    linked &= ~(1u << f->guests.resigner); /* Its leases are in the journal. */
     if (m->type == SL_FAILOVER_DOUBT)
         sl_election_peer_doubts(f->election, now.ms, from, m->term, m->sight);
-    else if (m->type == SL_FAILOVER_NOT || from_keeper)
+    else if (m->type != SL_FAILOVER_COME && (m->type == SL_FAILOVER_NOT || from_keeper))
         sl_route_receive(&f->route, now.ms, from, m, name, address);
     else sl_guests_receive(&f->guests, now, from, m, linked);
 }
@@ -37,8 +43,87 @@ void sl_failover_sight(struct sl_failover *f, sl_ms now_ms, uint32_t node,
     sl_election_peer_changed(f->election, now_ms, node, sight);
 }
 
+/* --- The journal --------------------------------------------------------------------------- */
+
+/* Begin the journal of this term. If there is no memory for it, the next tick tries again. */
+static void begin_journal(struct sl_failover *f, sl_ms now_ms)
+{
+    bool begun = sl_keeper_journal_begin(&f->journal, now_ms, f->journal_ms);
+    f->read_ms = begun ? now_ms : sl_ms_after(now_ms, JOURNAL_RETRY_MS);
+}
+
+/* All entries have been read: the table is complete, except for what nodes report. */
+static void end_reading(struct sl_failover *f, sl_ms now_ms)
+{
+    sl_guests_journal_read(&f->guests);
+    sl_table_recover(f->settings.table,
+                     f->quiet_until_ms > now_ms ? f->quiet_until_ms : 0);
+}
+
+bool sl_failover_recorded(struct sl_failover *f, sl_ms now_ms, uint64_t term,
+                          const struct sl_storage_result *d)
+{
+    if (d->status == SLUICE_ESTALE) sl_election_refused(f->election, now_ms, d->term);
+    bool ok = d->status == SLUICE_OK && f->route.leads && term == f->guests.term;
+    if (ok) sl_resign_recorded(f, now_ms);
+    return sl_keeper_journal_written(&f->journal, now_ms, ok);
+}
+
+int sl_failover_journal_read(struct sl_failover *f, struct sl_now now, uint64_t term,
+                             const struct sl_storage_result *d, uint32_t *bad)
+{
+    f->reading = false;
+    if (!f->route.leads || term != f->guests.term) return SLUICE_OK;
+    int status = d->status;
+    if (status == SLUICE_OK)
+        status = sl_keeper_journal_restore(&f->journal, now, d->rows, d->row_count,
+                                           d->more, bad);
+    if (status == SLUICE_EINVAL) {
+        f->unreadable = true;
+        return SLUICE_EINVAL;
+    }
+    struct sl_bytes after;
+    if (status != SLUICE_OK) f->read_ms = sl_ms_after(now.ms, JOURNAL_RETRY_MS);
+    else if (!sl_keeper_journal_reads(&f->journal, &after)) end_reading(f, now.ms);
+    return SLUICE_OK;
+}
+
+/* When the next entries are due to be read, or SL_NEVER. */
+static sl_ms read_due(const struct sl_failover *f)
+{
+    struct sl_bytes after;
+    if (!f->route.leads || f->reading || f->unreadable) return SL_NEVER;
+    bool reads = f->journal.rules == NULL ||
+                 sl_keeper_journal_reads(&f->journal, &after);
+    if (!reads) return SL_NEVER;
+    /* Nodes report first, because they also know the sessions of the grants. */
+    sl_ms reports = f->guests.reports_until_ms;
+    return reports > f->read_ms ? reports : f->read_ms;
+}
+
+/* Get the next order of the journal. */
+static bool next_of_journal(struct sl_failover *f, sl_ms now_ms,
+                            struct sl_failover_order *out)
+{
+    *out = (struct sl_failover_order){.term = f->guests.term};
+    if (f->journal.rules == NULL) return false;
+    if (read_due(f) <= now_ms) {
+        out->type = SL_FAILOVER_ORDER_JOURNAL;
+        f->reading = sl_keeper_journal_reads(&f->journal, &out->after);
+        return true;
+    }
+    out->type = SL_FAILOVER_ORDER_RECORD;
+    return sl_keeper_journal_next(&f->journal, now_ms, &out->writes, &out->write_count);
+}
+
+/* --- Time ------------------------------------------------------------------------------------ */
+
 void sl_failover_tick(struct sl_failover *f, sl_ms now_ms)
 {
+    if (f->route.leads && f->journal.rules == NULL && f->read_ms <= now_ms)
+        begin_journal(f, now_ms);
+    sl_resign_go_on(f, now_ms);
+    sl_resign_end_wait(f);
     if (sl_election_due(f->election) <= now_ms) sl_election_tick(f->election, now_ms);
     if (sl_route_due(&f->route) <= now_ms) sl_route_tick(&f->route, now_ms);
 }
@@ -47,8 +132,13 @@ sl_ms sl_failover_due(const struct sl_failover *f)
 {
     sl_ms due = sl_election_due(f->election);
     sl_ms route = sl_route_due(&f->route), guests = sl_guests_due(&f->guests);
+    sl_ms journal = sl_keeper_journal_due(&f->journal), read = read_due(f);
+    sl_ms resign = sl_resign_due(f);
     if (route < due) due = route;
-    return guests < due ? guests : due;
+    if (guests < due) due = guests;
+    if (journal < due) due = journal;
+    if (resign < due) due = resign;
+    return read < due ? read : due;
 }
 
 /* --- The storage ---------------------------------------------------------------------------- */
@@ -70,7 +160,7 @@ static void pass_authority(struct sl_failover *f)
 {
     struct sl_election_view v;
     sl_election_view(f->election, &v);
-    sl_table_set_authority(f->settings.table, v.authority_end_ms);
+    sl_table_set_authority(f->settings.table, f->resigning ? 0 : v.authority_end_ms);
 }
 
 bool sl_failover_renewed(struct sl_failover *f, sl_ms now_ms, sl_ms asked_ms,
@@ -105,13 +195,25 @@ void sl_failover_lead(struct sl_failover *f, sl_ms now_ms,
     f->longest_ms = o->before.longest_ms;
     f->limits_wanted = f->limits_sent = false;
     pass_authority(f);
-    if (o->quiet_ms > 0) sl_table_recover(f->settings.table, now_ms + o->quiet_ms);
-    sl_guests_lead(&f->guests, now_ms, o->term, o->quiet_ms > 0, linked);
+    /* The storage may not know the time of the last term, if the answer to the claim was lost. */
+    f->journal_ms = o->before.clock_ms > f->claimed_ms ? o->before.clock_ms
+                                                       : f->claimed_ms;
+    f->quiet_until_ms = o->quiet_ms > 0 ? sl_ms_after(now_ms, o->quiet_ms) : 0;
+    f->unreadable = false;
+    f->guests.resigner = o->before.resigned ? o->before.node % SL_ELECTION_NODES_MAX
+                                            : 0;
+    sl_table_recover(f->settings.table, SL_NEVER); /* Until the journal is read. */
+    begin_journal(f, now_ms);
+    sl_guests_lead(&f->guests, now_ms, o->term, o->quiet_ms > 0,
+                   linked & ~(1u << f->guests.resigner));
 }
 
 static void stop(struct sl_failover *f, sl_ms now_ms)
 {
     sl_table_set_authority(f->settings.table, 0);
+    sl_resign_end(f);
+    sl_keeper_journal_end(&f->journal);
+    sl_table_recover(f->settings.table, 0);
     f->export_cursor = 0;
     f->limits_wanted = f->limits_sent = false;
     sl_route_step_down(&f->route, now_ms);
@@ -129,6 +231,7 @@ static void export(struct sl_failover *f, sl_ms now_ms, struct sl_bytes key,
                                             v->leased ? sl_ms_after(now_ms, v->left_ms)
                                                       : SL_NEVER);
     sl_ledger_put(&f->route.ledger, &x, n != NULL ? &n->held : NULL);
+    if (n != NULL) sl_route_knows(n, v->fence);
 }
 
 bool sl_failover_export(struct sl_failover *f, struct sl_now now, uint32_t *budget)
@@ -163,7 +266,8 @@ bool sl_failover_reclaim_own(struct sl_failover *f, struct sl_now now, sl_ms *gi
                                      : sl_route_session_find(&f->route, x->session);
     const struct sl_grant_view v = sl_record_view(x, now.ms);
     bool added;
-    if (x->end_ms > now.ms && !x->unwanted && (x->leased || n != NULL) &&
+    if (x->end_ms > now.ms && (x->leased || n != NULL) &&
+        !sl_guests_withdrew(&f->guests, x->key, &v) &&
         sl_guests_reclaim(&f->guests, now, n == NULL ? NULL : n->session, NULL, &v,
                           x->key, &added) &&
         added && v.leased)
@@ -174,10 +278,17 @@ bool sl_failover_reclaim_own(struct sl_failover *f, struct sl_now now, sl_ms *gi
 
 /* --- Orders ---------------------------------------------------------------------------------- */
 
+static sl_ms journal_time(const struct sl_failover *f, sl_ms now_ms)
+{
+    return f->journal.rules != NULL ? sl_keeper_journal_time(&f->journal, now_ms)
+                                    : f->journal_ms;
+}
+
 /* Handle an order of the election. Returns false if the caller has nothing to do. */
 static bool carry_out(struct sl_failover *f, sl_ms now_ms,
                       const struct sl_election_order *o, struct sl_failover_order *out)
 {
+    struct sl_election_view v;
     *out = (struct sl_failover_order){.term = o->term,
                                       .heartbeat = o->heartbeat,
                                       .node = o->node,
@@ -189,11 +300,20 @@ static bool carry_out(struct sl_failover *f, sl_ms now_ms,
         case SL_ELECTION_ORDER_READ_TERM:
             out->type = SL_FAILOVER_ORDER_READ_TERM;
             break;
-        case SL_ELECTION_ORDER_CLAIM: out->type = SL_FAILOVER_ORDER_CLAIM; break;
+        case SL_ELECTION_ORDER_CLAIM:
+            sl_election_view(f->election, &v);
+            out->type = SL_FAILOVER_ORDER_CLAIM;
+            out->clock_ms = f->claimed_ms = v.current.clock_ms; /* It stands still. */
+            break;
         case SL_ELECTION_ORDER_RENEW:
             out->type = SL_FAILOVER_ORDER_RENEW;
+            out->clock_ms = journal_time(f, now_ms);
             f->limits_sent = f->limits_wanted;
             f->limits_wanted = false;
+            break;
+        case SL_ELECTION_ORDER_RESIGN:
+            out->type = SL_FAILOVER_ORDER_RESIGN;
+            out->clock_ms = journal_time(f, now_ms);
             break;
         case SL_ELECTION_ORDER_DOUBT:
             out->type = SL_FAILOVER_ORDER_DOUBT;
@@ -221,10 +341,16 @@ bool sl_failover_next(struct sl_failover *f, sl_ms now_ms,
     struct sl_election_order o;
     while (sl_election_next(f->election, &o))
         if (carry_out(f, now_ms, &o, out)) return true;
-    return false;
+    return next_of_journal(f, now_ms, out);
 }
 
 /* --- Life ------------------------------------------------------------------------------------ */
+
+static bool withdrew(const void *guests, struct sl_bytes key,
+                     const struct sl_grant_view *v)
+{
+    return sl_guests_withdrew(guests, key, v);
+}
 
 bool sl_failover_init(struct sl_failover *f, const struct sl_failover_settings *s,
                       sl_ms now_ms)
@@ -239,13 +365,23 @@ bool sl_failover_init(struct sl_failover *f, const struct sl_failover_settings *
                                             .election = f->election};
     sl_route_init(&f->route, &route, now_ms);
     sl_guests_init(&f->guests, s->table, s->hash_key);
-    return true;
+    f->guests.own = &f->route.withdrawn;
+    const struct sl_keeper_journal_settings journal = {.hash_key = s->hash_key,
+                                                       .table = s->table,
+                                                       .volatile_ms = s->volatile_ms,
+                                                       .entries_max = s->entries_max,
+                                                       .bytes_max = s->entry_bytes_max,
+                                                       .withdrew = withdrew,
+                                                       .arg = &f->guests};
+    return sl_keeper_journal_init(&f->journal, &journal);
 }
 
 void sl_failover_free(struct sl_failover *f)
 {
+    sl_resign_end(f);
     sl_route_free(&f->route);
     sl_guests_free(&f->guests);
+    sl_keeper_journal_free(&f->journal);
     sl_election_free(f->election);
 }
 
@@ -261,6 +397,10 @@ void sl_failover_check(const struct sl_failover *f)
     must(f->route.leads == f->guests.leads, "the route and the guests agree who leads");
     must(!f->route.leads || f->route.keeper_term == f->guests.term,
          "a keeper serves its own term");
+    sl_keeper_journal_check(&f->journal);
+    must(!f->resigning || (f->route.leads && stats.authority_until_ms == 0),
+         "a keeper that resigns has no authority");
+    must(f->route.leads || f->journal.rules == NULL, "only a keeper has a journal");
     must(!f->limits_wanted || f->route.leads, "only a keeper writes limits");
     must(f->route.leads || f->route.exporting || stats.keys == 0,
          "only a keeper has locks");

@@ -14,6 +14,7 @@
 #define SL_FAILOVER_FAILOVER_H
 
 #include "failover/guests.h"
+#include "failover/keeper_journal.h"
 #include "failover/route.h"
 
 struct sl_failover_settings {
@@ -21,6 +22,10 @@ struct sl_failover_settings {
     sl_ms keeper_wait_ms;
     struct sl_hash_key hash_key;
     struct sl_table *table; /* Borrowed. Empty unless this node leads or exports. */
+    sl_ms volatile_ms;      /* lease-volatile */
+    /* The limits of one write to the journal: the number of entries, and their bytes. */
+    uint32_t entries_max;
+    size_t entry_bytes_max;
 };
 
 struct sl_failover {
@@ -28,12 +33,27 @@ struct sl_failover {
     struct sl_election *election; /* Owned. */
     struct sl_route route;
     struct sl_guests guests;
+    struct sl_keeper_journal journal;
+    sl_ms claimed_ms; /* The journal time in the last claim. */
+    sl_ms journal_ms; /* As the keeper: the journal time when the term began, */
+    sl_ms
+        quiet_until_ms; /* and until when the leases of earlier keepers may be valid. */
+    bool reading;  /* A read of the journal is under way, perhaps of an earlier term. */
+    sl_ms read_ms; /* Do not read the journal before this time. */
+    bool
+        unreadable; /* The journal has an invalid entry, so this keeper grants nothing. */
     uint64_t export_cursor; /* The table is copied to the ledger up to this cursor. */
     /* The limits to write with the next renewal. */
     sl_fence fence_limit;
     sl_ms longest_ms;
     bool limits_wanted; /* The caller waits until these limits are written. */
     bool limits_sent;   /* The renewal under way writes them. */
+    /* As the keeper: it resigns. Private to resign.c. */
+    bool resigning;
+    bool recorded; /* All leases have records, which may not be durable yet. */
+    sl_ms
+        resign_until_ms; /* If no record becomes durable until then, stop without RESIGN. */
+    struct sl_table_walk walk;
 };
 
 enum sl_failover_order_type {
@@ -41,6 +61,9 @@ enum sl_failover_order_type {
     SL_FAILOVER_ORDER_READ_TERM, /* sl_failover_term_read() */
     SL_FAILOVER_ORDER_CLAIM,     /* sl_failover_claimed() */
     SL_FAILOVER_ORDER_RENEW,     /* sl_failover_renewed() */
+    SL_FAILOVER_ORDER_RESIGN,    /* Do not report the result: it does not matter. */
+    SL_FAILOVER_ORDER_RECORD,    /* sl_failover_recorded() */
+    SL_FAILOVER_ORDER_JOURNAL,   /* sl_failover_journal_read() */
     SL_FAILOVER_ORDER_DOUBT,     /* Send `message` to all other nodes. */
     SL_FAILOVER_ORDER_LEAD, /* This node is the keeper of `term`. Export the rest of the table,
                                 * call sl_failover_lead(), fetch all orders, begin the term with
@@ -57,8 +80,14 @@ struct sl_failover_order {
     uint32_t node;
     struct sl_storage_term before;
     sl_ms quiet_ms;
-    sl_fence fence_limit; /* RENEW and CLAIM: the limits to write. */
+    sl_fence fence_limit; /* RENEW, RESIGN and CLAIM: the limits to write. */
     sl_ms longest_ms;
+    sl_ms clock_ms; /* RENEW, RESIGN and CLAIM: the journal time to write. */
+    /* RECORD: the entries to write, borrowed until sl_failover_recorded(). JOURNAL: read the entries
+     * after this key, borrowed until sl_failover_journal_read(). */
+    const struct sl_storage_write *writes;
+    uint32_t write_count;
+    struct sl_bytes after;
     struct sl_failover_message message;
 };
 
@@ -71,7 +100,7 @@ void sl_failover_free(struct sl_failover *f);
 
 /* Handle a message from another node. `name` and `address` are those of the client of m->session,
  * if it is a client of this node; HELD needs them. If sl_guests_lacks() returns true, open the guest
- * first. Bit n of `linked` says whether there is a link to node n; READY needs it. */
+ * first. Bit n of `linked` says whether there is a link to node n; READY and CLOCK need it. */
 void sl_failover_receive(struct sl_failover *f, struct sl_now now, uint32_t from,
                          const struct sl_failover_message *m, struct sl_bytes name,
                          struct sl_bytes address, uint32_t linked);
@@ -99,6 +128,14 @@ void sl_failover_claimed(struct sl_failover *f, sl_ms now_ms, sl_ms asked_ms,
 bool sl_failover_renewed(struct sl_failover *f, sl_ms now_ms, sl_ms asked_ms,
                          uint64_t term, const struct sl_storage_result *d);
 
+/* `term` is the term of the order. Returns true if more changes are durable (sl_journal_durable()). */
+bool sl_failover_recorded(struct sl_failover *f, sl_ms now_ms, uint64_t term,
+                          const struct sl_storage_result *d);
+
+/* Returns SLUICE_OK; or SLUICE_EINVAL if the entry *bad is invalid: then this keeper grants nothing. */
+int sl_failover_journal_read(struct sl_failover *f, struct sl_now now, uint64_t term,
+                             const struct sl_storage_result *d, uint32_t *bad);
+
 /* As the keeper: renew the term now, and write these limits with the renewal. sl_failover_renewed()
  * reports the result, unless the term ends. Returns false if this node is not the keeper. */
 bool sl_failover_write_limits(struct sl_failover *f, sl_ms now_ms, sl_fence fence_limit,
@@ -118,6 +155,16 @@ bool sl_failover_export(struct sl_failover *f, struct sl_now now, uint32_t *budg
  * table, set *given_ms to the time left of the lease; otherwise to 0. Returns false if there are no
  * more. */
 bool sl_failover_reclaim_own(struct sl_failover *f, struct sl_now now, sl_ms *given_ms);
+
+/* --- Resignation (resign.c) ---------------------------------------------------------------------- */
+
+/* As the keeper: hand the term over to another node, which need not wait for the leases of this one.
+ * The table grants and extends nothing from now on. The caller must answer no request any more that
+ * needs authority, and must end the grants without a lease of the clients of this node before it
+ * fetches the next order. The orders RESIGN and STOP follow when all leases are recorded; or STOP
+ * alone, if the storage does not answer. Returns false if this node is not the keeper, or is still
+ * waiting for the leases of earlier keepers. */
+bool sl_failover_resign(struct sl_failover *f, sl_ms now_ms);
 
 /* Abort and name the invariant if one is violated. */
 void sl_failover_check(const struct sl_failover *f);

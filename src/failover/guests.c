@@ -72,7 +72,8 @@ bool sl_guests_lacks(const struct sl_guests *g, uint32_t from,
                      const struct sl_failover_message *m)
 {
     bool needs = m->type == SL_FAILOVER_DO || m->type == SL_FAILOVER_RECLAIM ||
-                 m->type == SL_FAILOVER_CLIENT || m->type == SL_FAILOVER_DROP;
+                 m->type == SL_FAILOVER_ORIGIN || m->type == SL_FAILOVER_CLIENT ||
+                 m->type == SL_FAILOVER_DROP;
     return needs && accepts(g, from) && m->session != 0 &&
            sl_guests_find(g, from, m->session) == NULL;
 }
@@ -167,6 +168,7 @@ void sl_guests_lead(struct sl_guests *g, sl_ms now_ms, uint64_t term, bool quiet
     assert(!g->leads);
     g->leads = true;
     g->term = term;
+    g->reads_journal = true;
     g->reports_until_ms = !quiet                 ? 0
                           : all_ready(g, linked) ? now_ms
                                                  : now_ms + SL_REPORTS_MS;
@@ -175,16 +177,29 @@ void sl_guests_lead(struct sl_guests *g, sl_ms now_ms, uint64_t term, bool quiet
 void sl_guests_stop(struct sl_guests *g)
 {
     assert(g->leads);
-    g->leads = false;
+    g->leads = g->reads_journal = false;
     g->reports_until_ms = 0;
     sl_witness_forget(&g->witness);
+    sl_withdrawn_clear(&g->withdrawn);
     lose(g, 0);
     g->listen_due = true;
 }
 
+void sl_guests_journal_read(struct sl_guests *g)
+{
+    g->reads_journal = false;
+}
+
+/* Return when the wait for reports ends; SL_NEVER: it has ended, or the journal is still being read. */
+static sl_ms reports_due(const struct sl_guests *g)
+{
+    return g->reports_until_ms == 0 || g->reads_journal ? SL_NEVER
+                                                        : g->reports_until_ms;
+}
+
 bool sl_guests_reports_end(struct sl_guests *g, sl_ms now_ms)
 {
-    if (g->reports_until_ms == 0 || g->reports_until_ms > now_ms) return false;
+    if (reports_due(g) > now_ms) return false;
     g->reports_until_ms = 0;
     return true;
 }
@@ -251,6 +266,13 @@ static bool reclaim_held(struct sl_guests *g, struct sl_now now,
     return sl_table_rebind(g->table, now, session, key, held->fence) == SLUICE_OK;
 }
 
+bool sl_guests_withdrew(const struct sl_guests *g, struct sl_bytes key,
+                        const struct sl_grant_view *v)
+{
+    return sl_withdrawn_has(&g->withdrawn, key, v) ||
+           (g->own != NULL && sl_withdrawn_has(g->own, key, v));
+}
+
 bool sl_guests_reclaim(struct sl_guests *g, struct sl_now now,
                        struct sl_session *session, const struct sl_guest *guest,
                        const struct sl_grant_view *v, struct sl_bytes key, bool *added)
@@ -283,12 +305,20 @@ static void receive_come(struct sl_guests *g, uint32_t from, uint64_t term)
     g->nodes[from].open = true;
 }
 
+/* A node sends its requests in the order of their arrival. The keeper does not know how long a
+ * message was on its way. So it may compute that a request arrived before an earlier one of the same
+ * node: then it counts from the arrival of that one. */
 static void receive_do(struct sl_guests *g, sl_ms now_ms, struct sl_guest *n,
                        const struct sl_failover_message *m)
 {
     if (!n->busy) {
+        struct sl_guest_node *from = &g->nodes[n->node];
         n->came_ms = now_ms;
         n->arrived_ms = now_ms - m->ms;
+        if (from->asked && n->arrived_ms < from->arrived_ms)
+            n->arrived_ms = from->arrived_ms;
+        from->asked = true;
+        from->arrived_ms = n->arrived_ms;
     }
     n->busy = true;
     if (m->last) g->served++;
@@ -296,14 +326,31 @@ static void receive_do(struct sl_guests *g, sl_ms now_ms, struct sl_guest *n,
                  .type = SL_GUESTS_ORDER_RUN, .guest = n, .message = *m});
 }
 
+/* Tell a node that the grant in its ledger has ended. */
+static void send_gone(struct sl_guests *g, uint32_t to, sl_fence fence)
+{
+    g->gone = fence;
+    order(g, (struct sl_guests_order){.type = SL_GUESTS_ORDER_SEND,
+                                      .to = to,
+                                      .message = {.type = SL_FAILOVER_GONE,
+                                                  .gone = &g->gone,
+                                                  .gone_count = 1}});
+}
+
 static void receive_reclaim(struct sl_guests *g, struct sl_now now, uint32_t from,
                             struct sl_guest *n, const struct sl_failover_message *m)
 {
     struct sl_grant_view v = m->grant;
+    struct sl_grant_view held;
     bool added;
     if (m->session == 0) sl_noted_client_take(&g->nodes[from].noted, &v);
-    if (!sl_guests_reclaim(g, now, n == NULL ? NULL : n->session, n, &v, m->key,
-                           &added))
+    /* The journal has all leases of a keeper that has resigned. After it was read, those that the
+     * table does not have were released. */
+    bool over = from == g->resigner && !g->reads_journal &&
+                !sl_table_inspect_grant(g->table, now, m->key, v.fence, &held);
+    if (over || sl_guests_withdrew(g, m->key, &v)) send_gone(g, from, v.fence);
+    else if (!sl_guests_reclaim(g, now, n == NULL ? NULL : n->session, n, &v, m->key,
+                                &added))
         order(g, (struct sl_guests_order){.type = SL_GUESTS_ORDER_SEND,
                                           .to = from,
                                           .message = {.type = SL_FAILOVER_LOST,
@@ -312,6 +359,35 @@ static void receive_reclaim(struct sl_guests *g, struct sl_now now, uint32_t fro
     else if (added && v.leased)
         order(g,
               (struct sl_guests_order){.type = SL_GUESTS_ORDER_GIVEN, .ms = v.left_ms});
+}
+
+sl_ms sl_guests_quiet_ms(const struct sl_guests *g, sl_ms now_ms, uint32_t linked,
+                         uint32_t *node)
+{
+    struct sl_table_stats stats;
+    *node = 0;
+    sl_table_stats(g->table, &stats);
+    if (!g->leads || stats.recovering_until_ms <= now_ms) return 0;
+    for (uint32_t i = SL_ELECTION_NODES_MAX; g->reports_until_ms != 0 && i-- > 1;)
+        if ((linked >> i & 1) != 0 && !g->nodes[i].ready) *node = i;
+    return stats.recovering_until_ms == SL_NEVER ? SL_REPORTS_MS
+                                                 : stats.recovering_until_ms - now_ms;
+}
+
+/* Record the clock of a node. If the keeper grants nothing at present, tell the node. */
+static void receive_clock(struct sl_guests *g, sl_ms now_ms, uint32_t from, sl_ms ms,
+                          uint32_t linked)
+{
+    uint32_t node;
+    g->nodes[from].clock_ms = ms;
+    g->nodes[from].clock_at_ms = now_ms;
+    sl_ms quiet_ms = sl_guests_quiet_ms(g, now_ms, linked, &node);
+    if (quiet_ms > 0)
+        order(g, (struct sl_guests_order){.type = SL_GUESTS_ORDER_SEND,
+                                          .to = from,
+                                          .message = {.type = SL_FAILOVER_QUIET,
+                                                      .ms = quiet_ms,
+                                                      .what = node}});
 }
 
 static void receive_client(struct sl_guests *g, uint32_t from, struct sl_guest *n,
@@ -323,6 +399,35 @@ static void receive_client(struct sl_guests *g, uint32_t from, struct sl_guest *
     sl_table_describe(g->table, n->session, m->name, m->address);
     order(g, (struct sl_guests_order){
                  .type = SL_GUESTS_ORDER_NAME, .guest = n, .message = *m});
+}
+
+static void receive_origin(struct sl_guests *g, uint32_t from, struct sl_guest *n,
+                           const struct sl_failover_message *m)
+{
+    if (m->session == 0) sl_noted_client_keep_origin(&g->nodes[from].noted, m);
+    else if (n != NULL) n->session->origin = m->origin;
+}
+
+static void release(struct sl_guests *g, struct sl_bytes key, sl_fence fence)
+{
+    order(g, (struct sl_guests_order){.type = SL_GUESTS_ORDER_RELEASE,
+                                      .message = {.key = key, .fence = fence}});
+}
+
+/* Handle WITHDRAW: release the grant, if it is in the table. In any case another node may still report
+ * it, so remember the withdrawal until reports are no longer accepted. */
+static void receive_withdraw(struct sl_guests *g, struct sl_now now,
+                             const struct sl_failover_message *m)
+{
+    struct sl_grant_view v;
+    uint64_t cursor = 0;
+    if (is_quiet(g, now.ms))
+        sl_withdrawn_add(&g->withdrawn, m->origin, m->key, m->fence, SL_NEVER);
+    while (sl_table_each(g->table, now, m->key, &cursor, &v) && !v.waits)
+        if (sl_withdrawal_matches(m->origin, m->fence, &v)) {
+            release(g, m->key, v.fence);
+            return;
+        }
 }
 
 /* Handle READY, and end the sessions of the node's guests that still linger. Their clients left
@@ -341,7 +446,7 @@ static void receive_ready(struct sl_guests *g, sl_ms now_ms, uint32_t from,
 static void receive_of_guest(struct sl_guests *g, struct sl_now now, struct sl_guest *n,
                              const struct sl_failover_message *m)
 {
-    struct sl_ended past;
+    struct sl_grant_view v;
     switch (m->type) {
         case SL_FAILOVER_DO: receive_do(g, now.ms, n, m); break;
         case SL_FAILOVER_END:
@@ -354,7 +459,8 @@ static void receive_of_guest(struct sl_guests *g, struct sl_now now, struct sl_g
                          .type = SL_GUESTS_ORDER_FAIL, .guest = n, .message = *m});
             break;
         case SL_FAILOVER_DROP:
-            sl_table_release(g->table, now, n->session, m->key, m->fence, &past);
+            if (sl_table_inspect_grant(g->table, now, m->key, m->fence, &v) && v.leased)
+                release(g, m->key, m->fence);
             break;
         default: break; /* Only a keeper sends the other messages. */
     }
@@ -376,11 +482,10 @@ void sl_guests_receive(struct sl_guests *g, struct sl_now now, uint32_t from,
             if (n != NULL || m->session == 0) receive_reclaim(g, now, from, n, m);
             break;
         case SL_FAILOVER_CLIENT: receive_client(g, from, n, m); break;
+        case SL_FAILOVER_ORIGIN: receive_origin(g, from, n, m); break;
+        case SL_FAILOVER_WITHDRAW: receive_withdraw(g, now, m); break;
         case SL_FAILOVER_READY: receive_ready(g, now.ms, from, linked); break;
-        case SL_FAILOVER_CLOCK:
-            g->nodes[from].clock_ms = m->ms;
-            g->nodes[from].clock_at_ms = now.ms;
-            break;
+        case SL_FAILOVER_CLOCK: receive_clock(g, now.ms, from, m->ms, linked); break;
         case SL_FAILOVER_LISTEN:
             g->nodes[from].listens = m->yes;
             g->listen_due = true;
@@ -394,7 +499,7 @@ void sl_guests_receive(struct sl_guests *g, struct sl_now now, uint32_t from,
 
 sl_ms sl_guests_due(const struct sl_guests *g)
 {
-    sl_ms reports = g->reports_until_ms == 0 ? SL_NEVER : g->reports_until_ms;
+    sl_ms reports = reports_due(g);
     return g->witness.due_ms < reports ? g->witness.due_ms : reports;
 }
 
@@ -436,11 +541,13 @@ void sl_guests_init(struct sl_guests *g, struct sl_table *table, struct sl_hash_
     sl_list_init(&g->all);
     sl_list_init(&g->due);
     sl_witness_init(&g->witness);
+    sl_withdrawn_init(&g->withdrawn, key);
 }
 
 void sl_guests_free(struct sl_guests *g)
 {
     sl_witness_forget(&g->witness);
+    sl_withdrawn_free(&g->withdrawn);
     sl_index_free(&g->by_client);
     sl_index_free(&g->by_session);
 }

@@ -14,6 +14,7 @@
 #define SL_FAILOVER_GUESTS_H
 
 #include "base/index.h"
+#include "failover/withdrawn.h"
 #include "failover/witness.h"
 
 /* A new keeper waits at most this long for the reports of other nodes. Meanwhile it does not answer
@@ -46,8 +47,10 @@ enum sl_guests_order_type {
                              * last of a command. */
     SL_GUESTS_ORDER_NAME, /* The client of `guest` has the name in `message`. */
     SL_GUESTS_ORDER_FAIL, /* Its node rejected a command of the transaction of `guest`. */
-    SL_GUESTS_ORDER_CLOSE,  /* Close the connection of `guest`; `cut`: it broke. */
-    SL_GUESTS_ORDER_END,    /* End the session of `guest`, which lingers. */
+    SL_GUESTS_ORDER_CLOSE, /* Close the connection of `guest`; `cut`: it broke. */
+    SL_GUESTS_ORDER_END,   /* End the session of `guest`, which lingers. */
+    SL_GUESTS_ORDER_RELEASE, /* Release the grant of the key and the fence in `message`, which
+                             * no client knows of. */
     SL_GUESTS_ORDER_GIVEN,  /* A lease was reclaimed that lasts for `ms`. */
     SL_GUESTS_ORDER_LISTEN, /* The set of nodes with subscribers has changed. */
 };
@@ -73,10 +76,17 @@ struct sl_guests {
     struct sl_list all;
     struct sl_list due;
     struct sl_witness witness;
+    /* Withdrawals of other nodes, while nodes still report grants. */
+    struct sl_withdrawn withdrawn;
+    const struct sl_withdrawn *own; /* Those of this node; borrowed; NULL: none. */
     /* As a new keeper: until when to wait for reports; 0: not waiting. */
     sl_ms reports_until_ms;
-    bool listen_due; /* The set of nodes with subscribers has changed. */
-    bool has_order;  /* `order` comes before all others. */
+    /* During the wait of a new keeper: the last keeper, which has resigned; 0: it has not. */
+    uint32_t resigner;
+    bool reads_journal; /* As a new keeper: the journal has not been read yet. */
+    bool listen_due;    /* The set of nodes with subscribers has changed. */
+    sl_fence gone;      /* That `order` borrows. */
+    bool has_order;     /* `order` comes before all others. */
     struct sl_guests_order order;
     uint64_t served, reclaimed, refused; /* Counters. */
 };
@@ -93,9 +103,17 @@ void sl_guests_lead(struct sl_guests *g, sl_ms now_ms, uint64_t term, bool quiet
                     uint32_t linked);
 void sl_guests_stop(struct sl_guests *g);
 
+/* All entries of the journal have been read. */
+void sl_guests_journal_read(struct sl_guests *g);
+
 /* Whether the wait for reports has just ended: all linked nodes have reported, or the wait has
- * timed out. */
+ * timed out; and the journal has been read. */
 bool sl_guests_reports_end(struct sl_guests *g, sl_ms now_ms);
+
+/* As the keeper: return for how long it grants nothing, because leases of earlier keepers may be
+ * valid; 0: it grants. If it waits for the report of a node, *node is that node, otherwise 0. */
+sl_ms sl_guests_quiet_ms(const struct sl_guests *g, sl_ms now_ms, uint32_t linked,
+                         uint32_t *node);
 
 /* --- Guests -------------------------------------------------------------------------------- */
 
@@ -142,6 +160,10 @@ void sl_guests_gone(struct sl_guests *g, sl_ms now_ms, sl_fence fence, bool at_o
 bool sl_guests_reclaim(struct sl_guests *g, struct sl_now now,
                        struct sl_session *session, const struct sl_guest *guest,
                        const struct sl_grant_view *v, struct sl_bytes key, bool *added);
+
+/* Whether a node has withdrawn this grant, which is about to be added to the table. */
+bool sl_guests_withdrew(const struct sl_guests *g, struct sl_bytes key,
+                        const struct sl_grant_view *v);
 
 /* --- Messages, time, orders ---------------------------------------------------------------- */
 

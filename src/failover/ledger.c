@@ -82,6 +82,10 @@ bool sl_ledger_put(struct sl_ledger *l, const struct sl_record *r,
     sl_list_init(&n->of_conn);
     if (old != NULL) {
         n->session = old->session;
+        /* A lease never becomes shorter, and no record outlives its lease: the later expiry is the
+         * better one. The report of an earlier extension may arrive late. */
+        if (old->leased && n->leased && old->end_ms > n->end_ms)
+            n->end_ms = old->end_ms;
         if (!sl_list_empty(&old->of_conn)) sl_list_append(&old->of_conn, &n->of_conn);
         sl_ledger_drop(l, old);
     } else if (of_conn != NULL) sl_list_append(of_conn, &n->of_conn);
@@ -139,6 +143,7 @@ struct sl_record sl_record_of(struct sl_bytes key, const struct sl_grant_view *v
 {
     return (struct sl_record){.session = session,
                               .fence = v->fence,
+                              .origin = v->origin,
                               .shared = v->shared,
                               .leased = v->leased,
                               .units = v->units,
@@ -159,6 +164,7 @@ struct sl_grant_view sl_record_view(const struct sl_record *r, sl_ms now_ms)
                                   .leased = r->leased,
                                   .fence = r->fence,
                                   .session_id = r->session,
+                                  .origin = r->origin,
                                   .units = r->units,
                                   .per = r->per,
                                   .buckets = r->buckets,

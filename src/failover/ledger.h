@@ -26,8 +26,8 @@ struct sl_record {
     uint64_t session;
     uint64_t route; /* The route on which the node last handed over this record. */
     sl_fence fence;
+    uint64_t origin; /* Of a client of another node; 0: unknown. */
     bool shared, leased;
-    bool unwanted; /* No client knows of this grant, so the keeper must release it. */
     uint32_t units, per, buckets;
     int32_t priority;
     sl_ms end_ms; /* When the lease expires; SL_NEVER: no lease. */
@@ -37,9 +37,9 @@ struct sl_record {
 
 void sl_ledger_init(struct sl_ledger *l, struct sl_hash_key key);
 
-/* Add a record, or replace the record with the same fence. A replaced record keeps its connection;
- * it also keeps its client if the new record does not name one. Returns false if out of memory.
- * Copies bytes. */
+/* Add a record, or replace the record with the same fence. A replaced record keeps its connection,
+ * and its expiry if that is later; it also keeps its client if the new record does not name one.
+ * Returns false if out of memory. Copies bytes. */
 bool sl_ledger_put(struct sl_ledger *l, const struct sl_record *r,
                    struct sl_list *of_conn);
 

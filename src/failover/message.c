@@ -36,6 +36,7 @@ static void write_field(struct sl_resp_writer *w, char field,
         case 'l': sl_resp_decimal(w, m->last ? 1 : 0); break;
         case 'w': sl_resp_decimal(w, m->what); break;
         case 'x': sl_resp_decimal(w, (int64_t)m->tx); break;
+        case 'o': sl_resp_decimal(w, (int64_t)m->origin); break;
         case 'f': sl_resp_decimal(w, (int64_t)m->fence); break;
         case 'v': sl_resp_decimal(w, m->sight); break;
         case 'k': sl_resp_bulk(w, m->key); break;
@@ -99,6 +100,7 @@ static bool read_field(struct sl_bytes b, char field, struct sl_failover_message
         case 't': return read_number(b, &m->term);
         case 's': return read_number(b, &m->session);
         case 'x': return read_number(b, &m->tx);
+        case 'o': return read_number(b, &m->origin);
         case 'f': return read_number(b, &m->fence);
         case 'y': return read_yes(b, &m->yes);
         case 'l': return read_yes(b, &m->last);
@@ -160,7 +162,7 @@ void sl_noted_client_keep(struct sl_noted_client *n,
                           const struct sl_failover_message *m)
 {
     struct sl_bytes name = m->name, address = m->address;
-    *n = (struct sl_noted_client){0};
+    n->name_bytes = n->address_bytes = 0;
     if (name.n + address.n > sizeof n->text) return;
     memcpy(n->text, name.at, name.n);
     memcpy(n->text + name.n, address.at, address.n);
@@ -168,8 +170,16 @@ void sl_noted_client_keep(struct sl_noted_client *n,
     n->address_bytes = address.n;
 }
 
+void sl_noted_client_keep_origin(struct sl_noted_client *n,
+                                 const struct sl_failover_message *m)
+{
+    n->origin = m->origin;
+    n->fence = m->fence;
+}
+
 void sl_noted_client_take(struct sl_noted_client *n, struct sl_grant_view *v)
 {
+    v->origin = n->fence == v->fence ? n->origin : 0;
     v->name = (struct sl_bytes){n->text, n->name_bytes};
     v->address = (struct sl_bytes){n->text + n->name_bytes, n->address_bytes};
     n->name_bytes = n->address_bytes = 0;

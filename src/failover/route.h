@@ -20,6 +20,7 @@
 
 #include "failover/ledger.h"
 #include "failover/message.h"
+#include "failover/withdrawn.h"
 
 #define SL_ROUTE_PIECE 32768u /* Maximum bytes of a command in one message. */
 
@@ -43,6 +44,8 @@ struct sl_route_request {
     sl_ms arrived_ms;
     struct sl_bytes bytes;   /* The encoded command. */
     struct sl_bytes id;      /* TX_BEGIN: the REQUEST id; n 0: none. */
+    struct sl_bytes key;     /* ACQUIRE */
+    sl_ms lease_ms;          /* ACQUIRE; 0: without a lease. */
     sl_fence released_fence; /* RELEASE: sl_route_released(). */
 
     /* Private. */
@@ -84,6 +87,9 @@ struct sl_route_session {
     uint64_t
         route; /* The route on which the node last sent a request of this session. */
     uint64_t described_route; /* The route on which the node last sent CLIENT. */
+    uint64_t origin_route;    /* The route on which the node last sent ORIGIN. */
+    uint64_t origin;          /* 0: not drawn yet. */
+    sl_fence known_fence;     /* The highest fence that the client knows. */
     struct sl_list all;       /* In route.sessions. */
     struct sl_list held;      /* Its records in the ledger. */
     struct sl_route_request *request; /* Queued or sent; NULL: none. */
@@ -112,6 +118,7 @@ enum sl_route_order_type {
     SL_ROUTE_ORDER_PUSH,    /* Write `bytes` to the client of `session`. */
     SL_ROUTE_ORDER_TX_LOST, /* The transaction of `session` was lost with its keeper. */
     SL_ROUTE_ORDER_CLOSE, /* Close the connection of `session`, for the reason `close`. */
+    SL_ROUTE_ORDER_BEGUN, /* A route to the keeper has begun; events before it may be missing. */
     SL_ROUTE_ORDER_LOST, /* The keeper rejects a grant of a client of this node: log it. */
     SL_ROUTE_ORDER_PUBLISH, /* Publish the event in `message`. */
 };
@@ -156,8 +163,15 @@ struct sl_route {
     bool open;       /* The ledger is handed over, so requests may be sent. */
     bool handing;    /* The node is handing over its ledger. */
     bool listens;    /* The keeper knows that this node has subscribers. */
+    bool heard;      /* This node has subscribers. */
+    /* Until when the keeper grants nothing, as far as this node knows; 0: it grants. */
+    sl_ms quiet_until_ms;
+    sl_ms quiet_at_ms; /* When the keeper last said so; it repeats that every second. */
+    uint32_t quiet_node; /* The node for whose report it waits; 0: none. */
     struct sl_ledger ledger;
-    struct sl_noted_client noted; /* The last CLIENT 0 from the keeper. */
+    struct sl_withdrawn withdrawn; /* Requests whose outcome is unknown. */
+    uint64_t origins;              /* How many origins were drawn. */
+    struct sl_noted_client noted;  /* The last CLIENT 0 from the keeper. */
 
     struct sl_index by_id;                 /* Sessions. */
     struct sl_list sessions;               /* The same. */
@@ -168,6 +182,7 @@ struct sl_route {
     /* Messages that are due, besides those of records and requests. */
     bool come_due, clock_due, listen_due;
     struct sl_record *described; /* The record whose client was sent; NULL: none. */
+    sl_fence origin_fence;       /* The record whose origin was sent; 0: none. */
     struct sl_record *spent;     /* A record that the last order borrows; owned. */
     bool has_order;              /* `order` comes before all others. */
     struct sl_route_order order;
@@ -198,6 +213,9 @@ void sl_route_renamed(struct sl_route_session *n);
 /* Whether the keeper has granted this session a lock without a lease. */
 bool sl_route_holds_unleased(const struct sl_route_session *n);
 
+/* Return for how long the keeper grants nothing, as far as this node knows. */
+sl_ms sl_route_quiet_ms(const struct sl_route *r, sl_ms now_ms);
+
 /* Whether a request that arrives now is answered with NOKEEPER, because there has been no route for
  * too long. */
 bool sl_route_gives_up(struct sl_route *r, sl_ms now_ms);
@@ -211,8 +229,21 @@ sl_fence sl_route_released(const struct sl_route *r, const struct sl_route_sessi
 void sl_route_submit(struct sl_route *r, struct sl_route_session *n,
                      struct sl_route_request *q);
 
-/* End a request without a reply. */
-void sl_route_withdraw(struct sl_route *r, struct sl_route_request *q);
+/* End a request without a reply. The caller calls sl_route_leave() next. If the keeper may have
+ * granted a lease for it, the node withdraws the grant. */
+void sl_route_withdraw(struct sl_route *r, sl_ms now_ms, struct sl_route_request *q);
+
+/* Draw an origin that no client of any node has had. */
+uint64_t sl_route_draw_origin(struct sl_route *r);
+
+/* This node was the keeper, and may have recorded a grant that it did not acknowledge to the client of
+ * this session: withdraw it. The session gets another origin; then the caller describes its client again
+ * (sl_table_describe()). */
+void sl_route_withdraw_own(struct sl_route *r, sl_ms now_ms, struct sl_session *s,
+                           struct sl_bytes key, sl_fence fence, sl_ms lease_ms);
+
+/* The client of the session knows the grant with this fence. */
+void sl_route_knows(struct sl_route_session *n, sl_fence fence);
 
 /* The client of a grant has left before the reply. Returns true if the caller must send *out to the
  * keeper. The key in *out is borrowed until the next call. */

@@ -19,6 +19,8 @@ struct sl_guest_node {
     sl_ms clock_ms;
     sl_ms clock_at_ms; /* When our clock was read for clock_ms. */
     size_t count;      /* The number of open guests of this node. */
+    bool asked;        /* The node has sent a request on this route, */
+    sl_ms arrived_ms;  /* which arrived there at this time. */
     struct sl_noted_client noted;
 };
 

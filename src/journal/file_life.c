@@ -1,9 +1,11 @@
-/* file_life.c - describes the life of a journal: boot, machine, file system and file. */
+/* file_life.c - describes the life of a journal: boot, machine, mount and file. */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -82,6 +84,31 @@ static void read_clock(struct sl_life *out)
     out->boot_ms = seconds * 1000 + nanoseconds / 1000000;
 }
 
+/* --- The mount ----------------------------------------------------------------------- */
+
+/* Identify the time from when a file system is mounted first until it is unmounted everywhere: the
+ * kernel makes a directory in /sys for it, whose inode number is not used again soon. The id of the
+ * mount is not used, because a service in a mount namespace of its own gets another one at each
+ * start. Returns 0 if unknown. */
+static uint64_t mount_of(int directory)
+{
+    static const char *const kinds[] = {"ext4", "xfs", "f2fs"};
+    char path[PATH_MAX + 32], link[PATH_MAX];
+    struct stat st;
+    if (fstat(directory, &st) != 0) return 0;
+    snprintf(path, sizeof path, "/sys/dev/block/%u:%u", major(st.st_dev),
+             minor(st.st_dev));
+    ssize_t n = readlink(path, link, sizeof link - 1);
+    if (n <= 0) return 0;
+    link[n] = '\0';
+    const char *name = strrchr(link, '/');
+    for (size_t i = 0; name != NULL && i < sizeof kinds / sizeof kinds[0]; i++) {
+        snprintf(path, sizeof path, "/sys/fs/%s%s", kinds[i], name);
+        if (stat(path, &st) == 0) return st.st_ino;
+    }
+    return 0;
+}
+
 /* --- The life ------------------------------------------------------------------------ */
 
 void sl_journal_life(int directory, struct sl_life *out)
@@ -91,6 +118,7 @@ void sl_journal_life(int directory, struct sl_life *out)
     read_text("/proc/sys/kernel/random/boot_id", out->boot, sizeof out->boot);
     read_text("/etc/machine-id", out->machine, sizeof out->machine);
     read_clock(out);
+    out->mount = mount_of(directory);
     enum sl_journal_place place = sl_journal_place(directory);
     out->keeps_writes = place == SL_PLACE_LOCAL || place == SL_PLACE_MEMORY;
     /* If the look-up fails, that is an I/O error, too. */

@@ -407,6 +407,7 @@ void sl_journal_sync_end(struct sl_journal *j, bool ok)
     assert(j->is_syncing);
     j->is_syncing = false;
     if (ok && j->sync_position > j->durable) j->durable = j->sync_position;
+    if (j->durable > j->written) j->written = j->durable;
     j->synced_due_ms = SL_NEVER;
     keep_marks(j);
     if (!ok || j->forgot) sl_journal_fail(j);

@@ -36,6 +36,7 @@ void sl_life_write(char out[SL_LIFE_BYTES], const struct sl_life *l)
     write_text(out += SL_LIFE_TEXT_BYTES, l->machine);
     sl_value_write(out += SL_LIFE_TEXT_BYTES, l->device);
     sl_value_write(out += SL_VALUE_BYTES, l->inode);
+    sl_value_write(out += SL_VALUE_BYTES, l->mount);
     sl_value_write(out + SL_VALUE_BYTES, (uint64_t)l->wait_until_ms);
 }
 
@@ -64,6 +65,7 @@ bool sl_life_read(struct sl_bytes value, struct sl_life *out)
         return false;
     out->device = read_number(&at);
     out->inode = read_number(&at);
+    out->mount = read_number(&at);
     out->wait_until_ms = (sl_ms)read_number(&at);
     return out->wait_until_ms >= 0;
 }
@@ -81,6 +83,7 @@ static const char *why_other_life(const struct sl_life *was, const struct sl_lif
     if (!is_same(was->clock, is->clock)) return "the time namespace is different";
     if (was->device != is->device || was->inode != is->inode)
         return "the file has been copied or moved";
+    if (was->mount != is->mount) return "the file system has been unmounted since";
     if (!is->keeps_writes) return "the file system is not local";
     if (is->had_error) return "an I/O error was noted";
     if (now_ms < last_ms) return "the clock is behind the last record";

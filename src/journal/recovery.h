@@ -4,8 +4,8 @@
  * A *life* is the time in which all writes to the file survive: one boot of one machine, one
  * mount, one file. Within the same life the death of a process loses nothing that was written.
  *
- *   J7  Same life: same boot id and time namespace, same device and inode, a local file system,
- *       no I/O error noted, and the clock is not below the last time in the file. Every item is
+ *   J7  Same life: same boot id and time namespace, same device and inode, a local file system that
+ *       has not been unmounted since, no I/O error noted, and the clock is not below the last time in the file. Every item is
  *       held to its exact expiry, and the server grants at once - or, if the previous server was
  *       still waiting (J8), when that wait ends.
  *   J8  Another life: long leases are held until their bounds (J3 in journal.h); their remaining
@@ -35,6 +35,7 @@ struct sl_life {
     char clock[SL_LIFE_TEXT_BYTES];   /* The time namespace; "": unknown. */
     char machine[SL_LIFE_TEXT_BYTES]; /* The machine id; "": unknown. */
     uint64_t device, inode;           /* Of the journal file. */
+    uint64_t mount;      /* Identifies this mount of the file system; 0: unknown. */
     sl_ms wait_until_ms; /* New grants wait until this time; 0: they do not. */
     /* Only in the description of the present: */
     sl_ms
@@ -45,7 +46,7 @@ struct sl_life {
 };
 
 /* The value of SL_ITEM_LIFE. Returns false if the bytes are invalid. */
-#define SL_LIFE_BYTES (3 * SL_LIFE_TEXT_BYTES + 24)
+#define SL_LIFE_BYTES (3 * SL_LIFE_TEXT_BYTES + 32)
 void sl_life_write(char out[SL_LIFE_BYTES], const struct sl_life *l);
 bool sl_life_read(struct sl_bytes value, struct sl_life *out);
 

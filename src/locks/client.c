@@ -8,14 +8,16 @@
 static uint64_t hash_of(const void *item, const struct sl_index *x)
 {
     const struct sl_client *c = item;
-    return sl_hash(x->key, c->text, (size_t)c->name_bytes + c->address_bytes);
+    return sl_hash(x->key, c->text, (size_t)c->name_bytes + c->address_bytes) ^
+           sl_hash_u64(c->origin, x->seed);
 }
 
 /* Compare a client with the client that `key` points to. */
 static bool same(const void *item, struct sl_bytes key)
 {
     const struct sl_client *a = item, *b = (const void *)key.at;
-    return a->name_bytes == b->name_bytes && a->address_bytes == b->address_bytes &&
+    return a->origin == b->origin && a->name_bytes == b->name_bytes &&
+           a->address_bytes == b->address_bytes &&
            memcmp(a->text, b->text, (size_t)a->name_bytes + a->address_bytes) == 0;
 }
 
@@ -49,14 +51,15 @@ static struct sl_bytes at_most(struct sl_bytes b, size_t n)
     return (struct sl_bytes){b.at, b.n < n ? b.n : n};
 }
 
-static struct sl_client *make(uint64_t session_id, struct sl_bytes name,
-                              struct sl_bytes address)
+static struct sl_client *make(uint64_t session_id, uint64_t origin,
+                              struct sl_bytes name, struct sl_bytes address)
 {
     name = at_most(name, SL_CLIENT_NAME_MAX);
     address = at_most(address, SL_CLIENT_ADDRESS_MAX);
     struct sl_client *c = malloc(sizeof *c + name.n + address.n);
     if (c == NULL) return NULL;
     *c = (struct sl_client){.session_id = session_id,
+                            .origin = origin,
                             .refs = 1,
                             .name_bytes = (uint8_t)name.n,
                             .address_bytes = (uint8_t)address.n};
@@ -66,9 +69,10 @@ static struct sl_client *make(uint64_t session_id, struct sl_bytes name,
 }
 
 struct sl_client *sl_client_get(struct sl_clients *cs, uint64_t session_id,
-                                struct sl_bytes name, struct sl_bytes address)
+                                uint64_t origin, struct sl_bytes name,
+                                struct sl_bytes address)
 {
-    struct sl_client *c = make(session_id, name, address);
+    struct sl_client *c = make(session_id, origin, name, address);
     if (c == NULL) return NULL;
     if (session_id == 0) {
         uint64_t hash = hash_of(c, &cs->shared);

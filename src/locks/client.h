@@ -16,7 +16,8 @@
 /* All clients of a table. */
 struct sl_clients {
     struct sl_list all;
-    struct sl_index shared; /* Clients without a session, by name and address. */
+    struct sl_index
+        shared; /* Clients without a session, by name, address and origin. */
     size_t count, text_bytes;
 };
 
@@ -24,6 +25,7 @@ struct sl_client {
     struct sl_list all;
     struct sl_clients *of;
     uint64_t session_id; /* 0: the session is not in this table. */
+    uint64_t origin;     /* struct sl_session */
     uint32_t refs;
     uint8_t name_bytes, address_bytes;
     char text[]; /* The name, then the address. */
@@ -34,10 +36,11 @@ void sl_clients_free(struct sl_clients *cs); /* Frees all clients, referenced or
 size_t sl_clients_bytes(const struct sl_clients *cs);
 
 /* Returns a client with one more reference, which the caller owns. If session_id is
- * 0, all calls with the same name and address return the same client. Truncates a
- * name or address that is too long. Returns NULL when out of memory. */
+ * 0, all calls with the same name, address and origin return the same client. Truncates
+ * a name or address that is too long. Returns NULL when out of memory. */
 struct sl_client *sl_client_get(struct sl_clients *cs, uint64_t session_id,
-                                struct sl_bytes name, struct sl_bytes address);
+                                uint64_t origin, struct sl_bytes name,
+                                struct sl_bytes address);
 
 /* sl_client_ref() adds a reference. sl_client_unref() drops one, and frees the
  * client with the last one. NULL is allowed. */
@@ -47,6 +50,11 @@ static inline struct sl_client *sl_client_ref(struct sl_client *c)
     return c;
 }
 void sl_client_unref(struct sl_client *c);
+
+static inline uint64_t sl_client_origin(const struct sl_client *c)
+{
+    return c == NULL ? 0 : c->origin;
+}
 
 static inline struct sl_bytes sl_client_name(const struct sl_client *c)
 {

@@ -6,13 +6,23 @@
 
 #include "locks/client.h"
 
-enum { SHARED = 1, BROKEN = 2, OVERLAPPING = 4, STOLEN = 8, NUMBERS = 16, NOTE = 32 };
-#define ALL_FLAGS 63u
+enum {
+    SHARED = 1,
+    BROKEN = 2,
+    OVERLAPPING = 4,
+    STOLEN = 8,
+    NUMBERS = 16,
+    NOTE = 32,
+    ORIGIN = 64
+};
+#define ALL_FLAGS 127u
 
 #define HEAD_BYTES 5u
 #define NUMBERS_BYTES 20u
 #define NOTE_BYTES 2u
-_Static_assert(HEAD_BYTES + NUMBERS_BYTES + NOTE_BYTES == SL_GRANT_RECORD_BYTES,
+#define ORIGIN_BYTES 8u
+_Static_assert(HEAD_BYTES + NUMBERS_BYTES + NOTE_BYTES + ORIGIN_BYTES ==
+                   SL_GRANT_RECORD_BYTES,
                "as drawn in the header");
 
 static char *put_u16(char *at, size_t n)
@@ -57,7 +67,8 @@ char *sl_grant_write(char *out, const struct sl_grant_view *v)
     assert(v->value.n <= UINT16_MAX && v->note.n <= UINT16_MAX);
     out[0] = (char)((v->shared ? SHARED : 0) | (v->broken ? BROKEN : 0) |
                     (v->overlapping ? OVERLAPPING : 0) | (v->stolen ? STOLEN : 0) |
-                    (numbers ? NUMBERS : 0) | (v->note.n > 0 ? NOTE : 0));
+                    (numbers ? NUMBERS : 0) | (v->note.n > 0 ? NOTE : 0) |
+                    (v->origin != 0 ? ORIGIN : 0));
     out[1] = (char)v->name.n;
     out[2] = (char)v->address.n;
     char *at = put_u16(out + 3, v->value.n);
@@ -69,6 +80,11 @@ char *sl_grant_write(char *out, const struct sl_grant_view *v)
         at += sizeof all;
     }
     if (v->note.n > 0) at = put_u16(at, v->note.n);
+    if (v->origin != 0) {
+        const uint64_t origin = htole64(v->origin);
+        memcpy(at, &origin, sizeof origin);
+        at += sizeof origin;
+    }
     at = put_text(at, v->name);
     at = put_text(at, v->address);
     at = put_text(at, v->value);
@@ -89,9 +105,10 @@ bool sl_grant_read(struct sl_bytes value, struct sl_grant_view *out)
     uint8_t flags = (uint8_t)at[0];
     size_t name = (uint8_t)at[1], address = (uint8_t)at[2], text = get_u16(at + 3);
     size_t head = HEAD_BYTES + (flags & NUMBERS ? NUMBERS_BYTES : 0) +
-                  (flags & NOTE ? NOTE_BYTES : 0);
+                  (flags & NOTE ? NOTE_BYTES : 0) + (flags & ORIGIN ? ORIGIN_BYTES : 0);
     if ((flags & ~ALL_FLAGS) != 0 || value.n < head) return false;
-    size_t note = flags & NOTE ? get_u16(at + head - NOTE_BYTES) : 0;
+    const char *end = at + head - (flags & ORIGIN ? ORIGIN_BYTES : 0);
+    size_t note = flags & NOTE ? get_u16(end - NOTE_BYTES) : 0;
     if (name > SL_CLIENT_NAME_MAX || address > SL_CLIENT_ADDRESS_MAX) return false;
     if (value.n != head + name + address + text + note) return false;
     *out = (struct sl_grant_view){.leased = true,
@@ -110,6 +127,7 @@ bool sl_grant_read(struct sl_bytes value, struct sl_grant_view *out)
         out->buckets = get_u32(at + 17);
         out->priority = (int32_t)get_u32(at + 21);
     }
+    if (flags & ORIGIN) out->origin = get_u32(end) | (uint64_t)get_u32(end + 4) << 32;
     at += head;
     out->name = take(&at, name);
     out->address = take(&at, address);

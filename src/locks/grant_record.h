@@ -1,7 +1,8 @@
 /* grant_record.h - a grant as the value of an item of the journal (journal/record.h). Key, fence
  * and expiry are fields of the item itself. All numbers are little-endian:
  *
- *      0  u8     flags: 1 shared, 2 broken, 4 overlapping, 8 stolen, 16 numbers, 32 note
+ *      0  u8     flags: 1 shared, 2 broken, 4 overlapping, 8 stolen, 16 numbers, 32 note,
+ *                64 origin
  *      1  u8     the number of bytes of the client's name
  *      2  u8     the number of bytes of its address
  *      3  u16    the number of bytes of the value
@@ -13,6 +14,8 @@
  *         i32    priority
  *     only with flag 32:
  *         u16    the number of bytes of the note
+ *     only with flag 64; otherwise the origin is 0:
+ *         u64    the origin of the client (table.h)
  *     name, address, value, note
  *
  * The format of the journal is also the version of this layout. */
@@ -21,7 +24,7 @@
 
 #include "locks/table.h"
 
-#define SL_GRANT_RECORD_BYTES 27u /* At most, without the texts. */
+#define SL_GRANT_RECORD_BYTES 35u /* At most, without the texts. */
 
 /* Returns how many bytes sl_grant_write() writes at most. */
 size_t sl_grant_bytes_max(const struct sl_grant_view *v);

@@ -281,12 +281,61 @@ struct sl_wait_queue *sl_roster_queue(struct sl_roster *r, int32_t priority,
     return l;
 }
 
-void sl_roster_enqueue(struct sl_roster *r, struct sl_wait_queue *queue,
+static bool came_before(const struct sl_entry *a, const struct sl_entry *b)
+{
+    if (a->wait.since_ms != b->wait.since_ms)
+        return a->wait.since_ms < b->wait.since_ms;
+    return a->wait.number < b->wait.number;
+}
+
+/* After a waiter has become the head of a queue: move the queue before the queues of the same
+ * priority whose heads arrived later. */
+static void move_forward(struct sl_roster *r, struct sl_wait_queue *queue)
+{
+    struct sl_list *at = queue->in_roster.prev;
+    while (at != &r->queues && queue_of(at)->priority == queue->priority &&
+           came_before(head_of(queue), head_of(queue_of(at))))
+        at = at->prev;
+    sl_list_remove(&queue->in_roster);
+    sl_list_append(at->next, &queue->in_roster); /* Inserts after `at`. */
+}
+
+static struct sl_entry *waiter_of(const struct sl_list *node)
+{
+    return sl_container_of(node, struct sl_entry, in_list);
+}
+
+/* Returns the list node after which a waiter belongs. Most waiters are the last to arrive. When the
+ * keeper of a cluster has changed, each node sends its waiters in the order of their arrival, so
+ * begin where the last waiter was inserted. */
+static struct sl_list *position_of(const struct sl_wait_queue *queue,
+                                   const struct sl_entry *e)
+{
+    const struct sl_list *all = &queue->entries;
+    struct sl_list *at = all->prev;
+    if (at == all || came_before(waiter_of(at), e)) return at;
+    if (queue->last_inserted != NULL) at = queue->last_inserted;
+    while (at != all && came_before(e, waiter_of(at))) at = at->prev;
+    while (at->next != all && came_before(waiter_of(at->next), e)) at = at->next;
+    return at;
+}
+
+bool sl_roster_enqueue(struct sl_roster *r, struct sl_wait_queue *queue,
                        struct sl_entry *e)
 {
+    struct sl_list *at = position_of(queue, e);
+    bool overtakes = at->next != &queue->entries;
+    if (overtakes) queue->last_inserted = &e->in_list;
     e->queue = queue;
-    sl_list_append(&queue->entries, &e->in_list);
+    sl_list_append(at->next, &e->in_list); /* Inserts after `at`. */
     r->waiters++;
+    if (head_of(queue) == e) {
+        const struct sl_list *before = queue->in_roster.prev;
+        move_forward(r, queue);
+        overtakes |= queue->in_roster.prev != before;
+    }
+    if (overtakes) r->plan_is_old = true;
+    return overtakes;
 }
 
 /* After the head of a queue has left: move the queue behind the queues of the same
@@ -295,7 +344,7 @@ static void move_back(struct sl_roster *r, struct sl_wait_queue *queue)
 {
     struct sl_list *at = queue->in_roster.next;
     while (at != &r->queues && queue_of(at)->priority == queue->priority &&
-           head_of(queue_of(at))->wait.number < head_of(queue)->wait.number)
+           came_before(head_of(queue_of(at)), head_of(queue)))
         at = at->next;
     sl_list_remove(&queue->in_roster);
     sl_list_append(at, &queue->in_roster); /* Inserts before `at`. */
@@ -306,6 +355,7 @@ void sl_roster_dequeue(struct sl_roster *r, struct sl_entry *e)
     struct sl_wait_queue *queue = e->queue;
     assert(e->state == SL_WAITING && queue != NULL && r->waiters > 0);
     bool first = head_of(queue) == e;
+    if (queue->last_inserted == &e->in_list) queue->last_inserted = NULL;
     sl_list_remove(&e->in_list);
     e->queue = NULL;
     r->waiters--;

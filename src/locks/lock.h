@@ -103,6 +103,8 @@ struct sl_entry {
 struct sl_wait_queue {
     struct sl_list in_roster;
     struct sl_list entries;
+    struct sl_list
+        *last_inserted; /* The last waiter that was not put at the end, or NULL. */
     uint64_t capacity;
     int32_t priority;
     bool shared;
@@ -197,7 +199,10 @@ bool sl_roster_is_only_of(const struct sl_roster *r, uint64_t session_id);
  * necessary. Returns NULL when out of memory. */
 struct sl_wait_queue *sl_roster_queue(struct sl_roster *r, int32_t priority,
                                       bool shared, uint64_t capacity);
-void sl_roster_enqueue(struct sl_roster *r, struct sl_wait_queue *queue,
+
+/* Add a waiter to its queue, in the order of arrival. Set e->wait first. Returns whether it is
+ * before a waiter of the same priority. */
+bool sl_roster_enqueue(struct sl_roster *r, struct sl_wait_queue *queue,
                        struct sl_entry *e);
 
 /* Remove a waiter from its queue. If the queue becomes empty, frees it. */

@@ -212,7 +212,7 @@ bool sl_table_ends_sessions(const struct sl_table *t)
 int sl_table_describe(struct sl_table *t, struct sl_session *s, struct sl_bytes name,
                       struct sl_bytes address)
 {
-    struct sl_client *c = sl_client_get(&t->clients, s->id, name, address);
+    struct sl_client *c = sl_client_get(&t->clients, s->id, s->origin, name, address);
     if (c == NULL) return SLUICE_ENOMEM;
     sl_client_unref(s->client);
     s->client = c;

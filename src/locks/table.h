@@ -61,6 +61,10 @@ struct sl_session {
     uint64_t id;   /* Never reused. */
     uint32_t user; /* All sessions of a user may use its grants with a lease. */
     bool ended;
+    /* The client of another node: a random number that its node has given to it, under which
+     * every keeper knows the grants of this client (failover/README.md). 0: none. Set it before
+     * sl_table_describe(). */
+    uint64_t origin;
     struct sl_client *client; /* Name and address; NULL: not described yet. */
     struct sl_list mine;      /* Grants without a lease, waiters and watchers. */
     struct sl_list over;      /* In the table's list of ended sessions. */
@@ -73,7 +77,8 @@ struct sl_want {
     uint32_t units;
     int32_t priority;
     sl_ms wait_ms;   /* 0: do not wait. SL_NEVER: no timeout. */
-    sl_ms waited_ms; /* Time since the client sent the request; wait_ms is the rest. */
+    sl_ms waited_ms; /* Time since the client sent the request; wait_ms is the rest. The
+                      * position in the queue counts from then. */
     sl_ms lease_ms;  /* 0: no lease; the grant ends with its session. */
     struct sl_bytes value, note;
     bool steal;     /* While waiting, ask lower-priority holders to release. */
@@ -206,6 +211,10 @@ void sl_table_undo_extend(struct sl_table *t, struct sl_now now, struct sl_bytes
 void sl_table_take_back(struct sl_table *t, struct sl_now now, struct sl_session *s,
                         struct sl_bytes key, const struct sl_grant *grant);
 
+/* The same for a grant that any session has acquired. */
+void sl_table_undo_grant(struct sl_table *t, struct sl_now now, struct sl_bytes key,
+                         sl_fence fence);
+
 /* Take a grant away from its holder, for an operator. If the grant has no lease, or
  * at_once is set, it ends immediately, and an overlap mark is set: a grant that
  * follows before the lease would have expired (without a lease: within SL_MARK_MS)
@@ -321,6 +330,7 @@ struct sl_grant_view {
     bool steals;      /* A waiter that steals. */
     sl_fence fence;
     uint64_t session_id;
+    uint64_t origin; /* struct sl_session */
     uint32_t user;
     uint32_t units, per, buckets;
     int32_t priority;
@@ -399,8 +409,9 @@ struct sl_table_recorder {
     void *arg;
     /* A grant with a lease begins or changes. Returns whether it is long. */
     bool (*put)(void *arg, const struct sl_grant_change *c);
-    /* A grant with a lease ends. */
-    void (*end)(void *arg, struct sl_bytes key, sl_fence fence, bool is_long);
+    /* A grant with a lease ends, which would have expired at end_ms. */
+    void (*end)(void *arg, struct sl_bytes key, sl_fence fence, sl_ms end_ms,
+                bool is_long);
     /* A grant without a lease begins. It needs no record, because it ends with the server. */
     void (*unleased)(void *arg, struct sl_bytes key, sl_fence fence);
     /* An overlap mark is set, or lasts longer. `before_ms` is its end in the last record; 0: it has

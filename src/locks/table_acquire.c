@@ -103,7 +103,7 @@ static int enqueue(struct sl_table *t, struct sl_now now, struct sl_session *s,
     e->wait.number = ++t->arrivals;
     sl_list_append(&s->mine, &e->of_session);
     sl_table_waiter_joined(t, l->roster);
-    sl_roster_enqueue(l->roster, queue, e);
+    bool overtakes = sl_roster_enqueue(l->roster, queue, e);
     sl_waits_add(&t->waits, &l->roster->by_age, &e->wait);
     sl_table_count_entry(t, e);
     t->waiting++;
@@ -112,7 +112,8 @@ static int enqueue(struct sl_table *t, struct sl_now now, struct sl_session *s,
     if (w->steal) /* A force_ms of 0 means now, even if the clock lags. */
         sl_table_set_force(
             t, e, w->force_ms == 0 ? now.ms : sl_end_after(t, now, w->force_ms));
-    if (w->steal || l->roster->thief != NULL) sl_table_recheck(t, l->roster);
+    if (w->steal || l->roster->thief != NULL || overtakes)
+        sl_table_recheck(t, l->roster);
     return SL_WAITS;
 }
 

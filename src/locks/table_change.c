@@ -247,19 +247,34 @@ static void mark_and_end(struct sl_table *t, struct sl_now now,
     end_grant(t, now, p, out);
 }
 
+static void take_back(struct sl_table *t, struct sl_now now,
+                      const struct sl_grant_ref *p, bool overlapping)
+{
+    struct sl_ended past;
+    /* If the victims of a forced grant have not been notified yet, it is enough to
+     * withdraw the requests to release. */
+    bool forced = p->entry != NULL && sl_table_undo_steal(t, now, p->lock->roster);
+    if (overlapping && !forced)
+        mark_and_end(t, now, p, sl_end_after(t, now, SL_MARK_MS), &past);
+    else end_grant(t, now, p, &past);
+}
+
 void sl_table_take_back(struct sl_table *t, struct sl_now now, struct sl_session *s,
                         struct sl_bytes key, const struct sl_grant *grant)
 {
     struct sl_grant_ref p;
-    struct sl_ended past;
     sl_table_free_retired(t);
     if (!sl_table_find(t, now, key, grant->fence, &p) || !may_use(&p, s)) return;
-    /* The victims of a forced grant have not been notified yet, so it is enough to
-     * withdraw the requests to release. */
-    bool forced = p.entry != NULL && sl_table_undo_steal(t, now, p.lock->roster);
-    if (grant->overlapping && !forced)
-        mark_and_end(t, now, &p, sl_end_after(t, now, SL_MARK_MS), &past);
-    else end_grant(t, now, &p, &past);
+    take_back(t, now, &p, grant->overlapping);
+}
+
+void sl_table_undo_grant(struct sl_table *t, struct sl_now now, struct sl_bytes key,
+                         sl_fence fence)
+{
+    struct sl_grant_ref p;
+    sl_table_free_retired(t);
+    if (!sl_table_find(t, now, key, fence, &p)) return;
+    take_back(t, now, &p, p.entry != NULL && p.entry->overlaps);
 }
 
 int sl_table_break(struct sl_table *t, struct sl_now now, struct sl_bytes key,

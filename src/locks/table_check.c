@@ -148,31 +148,37 @@ static void check_holders(const struct sl_table *t, const struct sl_lock *l,
     check_victims(r);
 }
 
+static bool came_before(const struct sl_entry *a, const struct sl_entry *b)
+{
+    return a->wait.since_ms < b->wait.since_ms ||
+           (a->wait.since_ms == b->wait.since_ms && a->wait.number < b->wait.number);
+}
+
 static void check_waiters(const struct sl_table *t, const struct sl_lock *l,
                           struct totals *sum)
 {
     const struct sl_roster *r = l->roster;
     uint32_t waiters = 0, watchers = 0;
     int64_t priority = INT64_MAX;
-    uint64_t head = 0;
+    const struct sl_entry *head = NULL;
     for (const struct sl_list *i = r->queues.next; i != &r->queues; i = i->next) {
         const struct sl_wait_queue *queue = sl_container_of(i, struct sl_wait_queue,
                                                             in_roster);
-        uint64_t arrival = 0;
+        const struct sl_entry *last = NULL;
         assert(queue->priority <= priority && "I3");
         assert(!sl_list_empty(&queue->entries) && "I3");
-        if (queue->priority < priority) head = 0;
+        if (queue->priority < priority) head = NULL;
         priority = queue->priority;
         for (const struct sl_list *j = queue->entries.next; j != &queue->entries;
              j = j->next) {
             const struct sl_entry *e = sl_container_of(j, struct sl_entry, in_list);
             assert(e->state == SL_WAITING && e->queue == queue);
-            assert(e->wait.number > arrival && "I3");
-            if (arrival == 0) {
-                assert(e->wait.number > head && "I3");
-                head = e->wait.number;
+            assert((last == NULL || came_before(last, e)) && "I3");
+            if (last == NULL) {
+                assert((head == NULL || came_before(head, e)) && "I3");
+                head = e;
             }
-            arrival = e->wait.number;
+            last = e;
             waiters++;
             check_entry(t, l, e, sum);
         }

@@ -164,7 +164,7 @@ static int reclaim_named(struct sl_table *t, struct sl_now now, struct sl_sessio
                          struct sl_lock *l)
 {
     struct sl_client *own = s->client;
-    s->client = sl_client_get(&t->clients, s->id, v->name, v->address);
+    s->client = sl_client_get(&t->clients, s->id, s->origin, v->name, v->address);
     int status = s->client == NULL ? SLUICE_ENOMEM : reclaim_new(t, now, s, v, key, l);
     sl_client_unref(s->client); /* The grant has its own reference. */
     s->client = own;
@@ -182,8 +182,9 @@ static int reclaim(struct sl_table *t, struct sl_now now, struct sl_session *s,
     if (l != NULL) sl_table_expire_lock(t, now, l);
     if (sl_lock_find_grant(l, now, v->fence, &p))
         return reclaim_again(t, now, &p, s, v);
-    struct sl_session other = {.user = v->user}; /* The session is not in this table. */
-    bool named = v->name.n + v->address.n > 0;
+    /* The session is not in this table. */
+    struct sl_session other = {.user = v->user, .origin = v->origin};
+    bool named = v->name.n + v->address.n > 0 || v->origin != 0;
     if (named) return reclaim_named(t, now, s != NULL ? s : &other, v, key, l);
     if (s == NULL) return reclaim_new(t, now, &other, v, key, l);
     status = sl_table_know_client(t, s);

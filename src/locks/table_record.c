@@ -41,6 +41,7 @@ void sl_table_note_end(const struct sl_table *t, struct sl_grant_ref p)
     const struct sl_entry *e = p.entry;
     if (to == NULL || (e != NULL && e->lease_ms == 0)) return;
     to->end(to->arg, sl_lock_key(p.lock), e != NULL ? e->fence : p.lock->fence,
+            e != NULL ? e->end_ms : p.lock->end_ms,
             e != NULL ? e->is_long : (p.lock->flags & SL_INLINE_LONG) != 0);
 }
 

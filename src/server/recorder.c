@@ -185,13 +185,15 @@ void sl_recorder_flush(struct server *s)
     if (error != 0) {
         /* This comes first, because closing a connection changes the table, too. From now on the
          * journal accepts no record that would follow a lost one, and remembers the keys of all
-         * items that end. */
-        sl_journal_fail(r->journal);
+         * items that end. And the owner undoes changes in the right order, the last one first. */
+        fail(s, error);
         /* Close all connections with output, which may show changes that are not recorded. */
         sl_conn_cut_dirty(s);
         sl_links_cut_dirty(s);
-        fail(s, error);
-    } else if (sl_journal_failed(r->journal) && r->error == 0) fail(s, ENOMEM);
+        return;
+    }
+    if (r->owner->written != NULL) r->owner->written(s);
+    if (sl_journal_failed(r->journal) && r->error == 0) fail(s, ENOMEM);
     else if (r->error == 0 && sl_journal_position(r->journal) != before) {
         /* Find out now that there is no space left, not when a reply depends on it. */
         error = sl_journal_file_reserve(r->file, SL_ROOM_BYTES);

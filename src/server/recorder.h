@@ -33,8 +33,11 @@ struct sl_recorder_owner {
     /* sl_journal_durable() has risen, or the journal works again. */
     void (*durable)(struct server *s);
     /* The journal has failed: no position becomes durable any more until it works again. The owner
-     * undoes the changes that wait. */
+     * undoes the changes that wait, and those since the last call of `written`. */
     void (*failed)(struct server *s);
+    /* All records so far are written, so the replies may leave. This is also called if the journal
+     * has failed for lack of memory: it wrote the records before that. NULL is allowed. */
+    void (*written)(struct server *s);
     /* Call sl_recorder_copy() for a few more items. `first`: begin again. Items of the kinds LIFE,
      * VOLATILE, FENCES and CLEAN are copied by the recorder. Returns 1 if there is more, 0 at the end, or
      * SLUICE_ENOMEM. */

@@ -98,7 +98,7 @@ struct request {
         struct {
             sl_node_id node; /* NODES */
             struct sl_bytes address;
-            bool add, remove;
+            bool add, remove, resign;
         };
         struct {
             struct sl_bytes table; /* EXPLAIN TX */

@@ -261,12 +261,14 @@ static int make_table(struct server *s)
 static void on_signal(uv_signal_t *handle, int number)
 {
     struct server *s = handle->data;
-    if (s->stopping) {
+    const char *why = number == SIGTERM ? "SIGTERM" : "SIGINT";
+    if (s->signaled || s->stopping) {
         sl_log(SL_LOG_WARN, "stopped immediately, after a second signal", NULL);
         _exit(1);
     }
+    s->signaled = true;
     sl_server_read_clock(s);
-    sl_server_stop(s, number == SIGTERM ? "SIGTERM" : "SIGINT");
+    sl_server_stop(s, why);
     sl_server_settle(s);
 }
 

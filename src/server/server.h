@@ -139,6 +139,7 @@ struct server {
     struct sl_links *links;       /* Links to other nodes; NULL: a single server. */
     struct sl_transactions *transactions; /* NULL: no transactions. */
     struct sl_forward *forward;           /* NULL: not a cluster on etcd. */
+    bool signaled;                        /* SIGTERM or SIGINT was received. */
     bool stopping;
     bool stopped; /* All holders have been notified. */
     uint64_t stop_cursor;

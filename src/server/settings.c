@@ -141,14 +141,20 @@ static int set_duration(struct sl_settings *s, const struct row *r, const char *
                         const struct sl_settings_place *p)
 {
     char min[SL_DURATION_BYTES], max[SL_DURATION_BYTES];
+    bool has_auto = strcmp(r->given, "auto") == 0;
+    if (has_auto && strcasecmp(text, "auto") == 0) {
+        *number_of(s, r) = SL_TIME_AUTO;
+        return 0;
+    }
     if (sl_parse_duration((struct sl_bytes){text, strlen(text)}, 1, r->min, r->max,
                           number_of(s, r)))
         return 0;
     return sl_settings_wrong(
         p,
-        "%s must be a duration from %s to %s, such as " SL_DURATION_FORMS
+        "%s must be %sa duration from %s to %s, such as " SL_DURATION_FORMS
         ", or a number of milliseconds (got \"%s\")",
-        r->name, sl_duration_text(r->min, min), sl_duration_text(r->max, max), text);
+        r->name, has_auto ? "auto or " : "", sl_duration_text(r->min, min),
+        sl_duration_text(r->max, max), text);
 }
 
 static int set_choice(struct sl_settings *s, const struct row *r, const char *text,

@@ -21,6 +21,7 @@ enum sl_log_level { SL_LOG_DEBUG, SL_LOG_INFO, SL_LOG_WARN, SL_LOG_ERROR };
 
 #define SL_PORT_AUTO (-1)
 #define SL_MEMORY_AUTO (-1)
+#define SL_TIME_AUTO (-1)
 
 /* The struct owns its strings. All numbers have the same type, so that one parser and one printer
  * are enough. */

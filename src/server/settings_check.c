@@ -134,9 +134,16 @@ static int check_etcd(const struct sl_settings *s, const struct sl_settings_plac
     return 0;
 }
 
+/* What lease-volatile is by default: with the journal in etcd, and in a file. */
+#define LEASE_VOLATILE_ETCD_MS 10000
+#define LEASE_VOLATILE_FILE_MS 60000
+
 static int check_engine(struct sl_settings *s, const struct sl_settings_place *p)
 {
     if (s->engine == SL_ENGINE_AUTO && *s->etcd != '\0') s->engine = SL_ENGINE_ETCD;
+    if (s->lease_volatile_ms == SL_TIME_AUTO)
+        s->lease_volatile_ms = s->engine == SL_ENGINE_ETCD ? LEASE_VOLATILE_ETCD_MS
+                                                           : LEASE_VOLATILE_FILE_MS;
     if (*s->etcd != '\0' && s->engine != SL_ENGINE_ETCD)
         return sl_settings_wrong(p, "etcd requires engine etcd or auto (got \"%s\")",
                                  sl_settings_engine_name(s->engine));

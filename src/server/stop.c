@@ -1,6 +1,7 @@
 /* stop.c - stops the server: rejects requests, notifies holders, sends the last output. */
 #include "server/arbiter/state.h"
 #include "server/arbiter/transactions.h"
+#include "server/forward/forward.h"
 #include "server/net/conn.h"
 #include "server/observe/events.h"
 #include "server/observe/log.h"
@@ -17,7 +18,7 @@ static void end_loop(uv_timer_t *timer)
 
 void sl_server_stop(struct server *s, const char *why)
 {
-    if (s->stopping) return;
+    if (s->stopping || sl_forward_resigns_first(s, why)) return;
     s->stopping = true;
     sl_log(SL_LOG_INFO, "stopping; notifying holders", "reason", why, NULL);
     sl_server_stop_listening(s);

@@ -5,58 +5,49 @@
 
 #include "base/random.h"
 
-static const struct {
-    const char *word, *what;
-    uint32_t often;
-} table[] = {
+static const struct sim_fault_row rows[] = {
 #define FAULT(name, w, o, text) {.word = w, .what = text, .often = o},
     SIM_FAULT_MAP(FAULT)
 #undef FAULT
 };
 
-const char *sim_fault_name(enum sim_fault f)
-{
-    return table[f].word;
-}
+const struct sim_fault_list sim_faults_majority = {rows, SIM_FAULT_COUNT};
 
-const char *sim_fault_text(enum sim_fault f)
-{
-    return table[f].what;
-}
-
-uint32_t sim_faults_draw(struct sl_random *r)
+uint32_t sim_faults_draw(const struct sim_fault_list *l, struct sl_random *r)
 {
     uint32_t faults = 0;
-    for (uint32_t f = 0; f < SIM_FAULT_COUNT; f++) {
-        if (sl_random_maybe(r, table[f].often)) faults |= 1u << f;
+    for (uint32_t f = 0; f < l->count; f++) {
+        if (sl_random_maybe(r, l->rows[f].often)) faults |= 1u << f;
     }
     return faults;
 }
 
-bool sim_faults_parse(const char *text, uint32_t *out, const char **bad)
+bool sim_faults_parse(const struct sim_fault_list *l, const char *text, uint32_t *out,
+                      const char **bad)
 {
     *out = 0;
     while (*text != '\0') {
         size_t n = strcspn(text, ","), f = 0;
-        while (f < SIM_FAULT_COUNT &&
-               (strlen(table[f].word) != n || memcmp(table[f].word, text, n) != 0))
+        while (f < l->count &&
+               (strlen(l->rows[f].word) != n || memcmp(l->rows[f].word, text, n) != 0))
             f++;
         *bad = text;
-        if (f == SIM_FAULT_COUNT) return false;
+        if (f == l->count) return false;
         *out |= 1u << f;
         text += n + (text[n] == ',');
     }
     return true;
 }
 
-void sim_faults_print(uint32_t faults, char *out, size_t n)
+void sim_faults_print(const struct sim_fault_list *l, uint32_t faults, char *out,
+                      size_t n)
 {
     size_t at = 0;
     out[0] = '\0';
-    for (uint32_t f = 0; f < SIM_FAULT_COUNT; f++) {
+    for (uint32_t f = 0; f < l->count; f++) {
         if ((faults & 1u << f) == 0 || at + 1 >= n) continue;
         int wrote = snprintf(out + at, n - at, "%s%s", at == 0 ? "" : ",",
-                             table[f].word);
+                             l->rows[f].word);
         at += wrote > 0 ? (size_t)wrote : 0;
     }
 }

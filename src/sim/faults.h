@@ -1,4 +1,4 @@
-/* faults.h - the kinds of faults. Each seed draws some of them at random, because some
+/* faults.h - the kinds of faults, and those of majority clusters. Each seed draws some of them at random, because some
  * faults hide others. The option --faults chooses them explicitly. */
 #ifndef SL_SIM_FAULTS_H
 #define SL_SIM_FAULTS_H
@@ -44,17 +44,26 @@ enum sim_fault {
         SIM_FAULT_COUNT
 };
 
-#define SIM_FAULTS_ALL ((1u << SIM_FAULT_COUNT) - 1)
+/* The faults of a kind of cluster. A set of faults has one bit for each row. */
+struct sim_fault_list {
+    const struct sim_fault_row {
+        const char *word, *what;
+        uint32_t often;
+    } * rows;
+    uint32_t count;
+};
+
+extern const struct sim_fault_list sim_faults_majority;
 
 struct sl_random;
 
-uint32_t sim_faults_draw(struct sl_random *r);
+uint32_t sim_faults_draw(const struct sim_fault_list *l, struct sl_random *r);
 
 /* Parse a list such as "loss,cut" into bits. On failure, returns false and sets *bad to
  * the first unknown name. */
-bool sim_faults_parse(const char *text, uint32_t *out, const char **bad);
-void sim_faults_print(uint32_t faults, char *out, size_t n);
-const char *sim_fault_name(enum sim_fault f);
-const char *sim_fault_text(enum sim_fault f);
+bool sim_faults_parse(const struct sim_fault_list *l, const char *text, uint32_t *out,
+                      const char **bad);
+void sim_faults_print(const struct sim_fault_list *l, uint32_t faults, char *out,
+                      size_t n);
 
 #endif /* SL_SIM_FAULTS_H */

@@ -12,17 +12,19 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "sim/world.h"
+#include "sim/kind.h"
 
 #define JOBS_MAX 64
 #define EVENTS 10000
 
 struct options {
+    const struct sim_kind *kind;
     struct sim_setup setup;
     uint64_t first, seeds;
     uint32_t jobs;
     bool one, twice, shrink, until_caught;
     const char *program;
+    const char *faults; /* The argument of --faults; NULL: not given. */
 };
 
 /* The progress of a process, in memory that it shares with its parent. */
@@ -37,9 +39,12 @@ struct job {
 static const char help[] =
     "sluice-sim - simulate clusters of Sluice with crashes, pauses and partitions\n"
     "\n"
-    "    sluice-sim [--seeds N] [--first S] [--events N] [--jobs N] [--until-caught]\n"
-    "    sluice-sim --seed S [--trace] [--until N] [--shrink] [--twice]\n"
+    "    sluice-sim [--keeper] [--seeds N] [--first S] [--events N] [--jobs N]\n"
+    "               [--until-caught]\n"
+    "    sluice-sim [--keeper] --seed S [--trace] [--until N] [--shrink] [--twice]\n"
     "\n"
+    "--keeper          clusters on etcd, with a keeper; without this option, majority\n"
+    "                  clusters\n"
     "--seeds N         number of seeds (1,000)\n"
     "--first S         first seed (1)\n"
     "--events N        events per seed (10,000); if the faults of a seed end, it\n"
@@ -57,15 +62,20 @@ static const char help[] =
     "--until-caught    stop at the first seed that fails, and print how many seeds "
     "ran\n"
     "--help            print this text\n"
-    "\n"
-    "Faults:\n";
+    "\n";
+
+static void print_faults(const char *title, const struct sim_fault_list *l)
+{
+    puts(title);
+    for (uint32_t f = 0; f < l->count; f++)
+        printf("    %-10s%s\n", l->rows[f].word, l->rows[f].what);
+}
 
 static void print_help(void)
 {
     fputs(help, stdout);
-    for (int f = 0; f < SIM_FAULT_COUNT; f++)
-        printf("    %-10s%s\n", sim_fault_name((enum sim_fault)f),
-               sim_fault_text((enum sim_fault)f));
+    print_faults("Faults of majority clusters:", sim_kind_majority.faults);
+    print_faults("\nFaults of keeper clusters:", sim_kind_keeper.faults);
 }
 
 static void fail_usage(const char *what, const char *value)
@@ -88,13 +98,14 @@ static uint64_t number_of(const char *text, uint64_t most)
 static void take_faults(struct options *o, const char *text)
 {
     const char *bad;
-    if (!sim_faults_parse(text, &o->setup.faults, &bad))
+    if (!sim_faults_parse(o->kind->faults, text, &o->setup.faults, &bad))
         fail_usage("unknown fault: ", bad);
     o->setup.faults_given = true;
 }
 
 enum {
-    OPT_SEEDS = 1,
+    OPT_KEEPER = 1,
+    OPT_SEEDS,
     OPT_FIRST,
     OPT_EVENTS,
     OPT_SEED,
@@ -110,6 +121,7 @@ enum {
 };
 
 static const struct option table[] = {
+    {"keeper", no_argument, NULL, OPT_KEEPER},
     {"seeds", required_argument, NULL, OPT_SEEDS},
     {"first", required_argument, NULL, OPT_FIRST},
     {"events", required_argument, NULL, OPT_EVENTS},
@@ -141,7 +153,8 @@ static void take_option(struct options *o, int option)
         case OPT_UNTIL: s->until = number_of(optarg, UINT64_MAX / 2); break;
         case OPT_SHRINK: o->shrink = true; break;
         case OPT_TWICE: o->twice = true; break;
-        case OPT_FAULTS: take_faults(o, optarg); break;
+        case OPT_KEEPER: o->kind = &sim_kind_keeper; break;
+        case OPT_FAULTS: o->faults = optarg; break;
         case OPT_CLIENTS: s->clients = (uint32_t)number_of(optarg, 8); break;
         case OPT_JOBS: o->jobs = (uint32_t)number_of(optarg, JOBS_MAX); break;
         case OPT_UNTIL_CAUGHT: o->until_caught = true; break;
@@ -156,6 +169,7 @@ static void parse(struct options *o, int argc, char **argv)
     o->program = argv[0];
     while ((option = getopt_long(argc, argv, "", table, NULL)) != -1)
         take_option(o, option);
+    if (o->faults != NULL) take_faults(o, o->faults);
     if (optind < argc) fail_usage("unexpected argument: ", argv[optind]);
     if ((o->setup.trace || o->shrink || o->setup.until > 0) && !o->one)
         fail_usage("--trace, --until and --shrink need --seed", "");
@@ -169,29 +183,33 @@ static void print_replay(const struct options *o, const struct sim_setup *s,
                          const char *more)
 {
     char faults[400];
-    printf("replay: %s --seed %" PRIu64 " --events %" PRIu64, o->program, s->seed,
-           s->events);
-    sim_faults_print(s->faults, faults, sizeof faults);
+    printf("replay: %s%s --seed %" PRIu64 " --events %" PRIu64, o->program,
+           o->kind->option, s->seed, s->events);
+    sim_faults_print(o->kind->faults, s->faults, faults, sizeof faults);
     if (s->faults_given) printf(" --faults '%s'", faults);
     if (s->clients > 0) printf(" --clients %u", s->clients);
     printf("%s\n", more);
 }
 
-static void print_wrong(const struct options *o, const struct sim_world *w)
+static void print_wrong(const struct options *o, const struct sim_setup *setup,
+                        const void *w, const char *wrong)
 {
-    if (!w->setup.trace) sim_trace_setup(w);
+    struct sim_result r;
+    o->kind->look(w, &r);
+    if (!setup->trace) o->kind->print_setup(w);
     printf("%s in seed %" PRIu64 " at event %" PRIu64 ", %" PRId64 ".%03" PRId64
            " ms: %s\n",
-           w->checker.is_stuck ? "STUCK" : "WRONG", w->setup.seed, w->steps,
-           w->now_us / 1000, w->now_us % 1000, w->checker.wrong);
-    print_replay(o, &w->setup, " --trace");
+           r.is_stuck ? "STUCK" : "WRONG", setup->seed, r.steps, r.now_us / 1000,
+           r.now_us % 1000, wrong);
+    print_replay(o, setup, " --trace");
     fflush(stdout);
 }
 
 /* The current run, for the crash handler. */
 static struct {
     const struct options *options;
-    const struct sim_world *world;
+    struct sim_setup setup;
+    const void *world;
 } running;
 
 /* Signal handler: print the seed that caused a failed assertion or another crash. */
@@ -199,9 +217,11 @@ static void on_crash(int number)
 {
     signal(number, SIG_DFL);
     if (running.world != NULL) {
+        struct sim_result r;
+        running.options->kind->look(running.world, &r);
         printf("CRASH in seed %" PRIu64 " at event %" PRIu64 ": %s\n",
-               running.world->setup.seed, running.world->steps, strsignal(number));
-        print_replay(running.options, &running.world->setup, " --trace");
+               running.setup.seed, r.steps, strsignal(number));
+        print_replay(running.options, &running.setup, " --trace");
         fflush(stdout);
     }
     _exit(1);
@@ -215,39 +235,52 @@ static void add_counts(struct sim_counts *to, const struct sim_counts *from)
     to->extends += from->extends;
     to->steals += from->steals;
     to->crashes += from->crashes;
+    to->resignations += from->resignations;
     to->failed_writes += from->failed_writes;
     to->changes += from->changes;
     to->healed += from->healed;
+    to->forwarded += from->forwarded;
+    to->records += from->records;
+    to->overlaps += from->overlaps;
+    to->commits += from->commits;
     to->wrong += from->wrong;
     to->stuck += from->stuck;
     to->twice += from->twice;
 }
 
-static void compare(struct sim_world *w, uint64_t hash, uint64_t steps)
+/* Run the seed again. Returns whether the second run differs, and says how. */
+static bool differs(const struct options *o, void *w, struct sim_setup setup,
+                    char *wrong, size_t n)
 {
-    if (w->checker.wrong[0] != '\0' || (w->hash == hash && w->steps == steps)) return;
-    sim_checker_wrong(&w->checker,
-                      "the same seed ran in two ways: %" PRIx64 " after %" PRIu64
-                      " events, then %" PRIx64 " after %" PRIu64,
-                      hash, steps, w->hash, w->steps);
-    w->counts.wrong = 1;
+    struct sim_result a, b;
+    o->kind->look(w, &a);
+    setup.trace = false;
+    o->kind->run(w, &setup);
+    o->kind->look(w, &b);
+    if (b.wrong[0] != '\0' || (a.hash == b.hash && a.steps == b.steps)) return false;
+    snprintf(wrong, n,
+             "the same seed ran in two ways: %" PRIx64 " after %" PRIu64
+             " events, then %" PRIx64 " after %" PRIu64,
+             a.hash, a.steps, b.hash, b.steps);
+    return true;
 }
 
-static void run_one(const struct options *o, struct sim_world *w, uint64_t seed,
+static void run_one(const struct options *o, void *w, uint64_t seed,
                     struct sim_counts *counts)
 {
-    struct sim_setup setup = o->setup;
-    setup.seed = seed;
-    sim_world_run(w, &setup);
-    if (o->twice || (!o->one && seed % 100 == 0)) {
-        uint64_t hash = w->hash, steps = w->steps;
-        setup.trace = false;
-        sim_world_run(w, &setup);
-        compare(w, hash, steps);
-        w->counts.twice = 1;
-    }
-    add_counts(counts, &w->counts);
-    if (w->counts.wrong > 0) print_wrong(o, w);
+    struct sim_result r;
+    char wrong[400];
+    running.setup = o->setup;
+    running.setup.seed = seed;
+    const struct sim_setup setup = running.setup;
+    o->kind->run(w, &setup);
+    bool twice = o->twice || (!o->one && seed % 100 == 0);
+    bool differ = twice && differs(o, w, setup, wrong, sizeof wrong);
+    o->kind->look(w, &r);
+    r.counts.twice = twice;
+    if (differ) r.counts.wrong = 1;
+    add_counts(counts, &r.counts);
+    if (r.counts.wrong > 0) print_wrong(o, &setup, w, differ ? wrong : r.wrong);
 }
 
 /* ---- shrinking ---- */
@@ -260,20 +293,21 @@ static bool still_fails(const struct options *o, const struct sim_setup *setup)
     fflush(stdout);
     pid_t pid = fork();
     if (pid == 0) {
-        struct sim_world *w = calloc(1, sizeof *w);
+        struct sim_result r;
+        void *w = o->kind->create();
         signal(SIGABRT, SIG_DFL);
         signal(SIGSEGV, SIG_DFL);
-        if (w == NULL || freopen("/dev/null", "w", stderr) == NULL) _exit(0);
-        sim_world_run(w, setup);
-        _exit(w->counts.wrong > 0);
+        if (freopen("/dev/null", "w", stderr) == NULL) _exit(0);
+        o->kind->run(w, setup);
+        o->kind->look(w, &r);
+        _exit(r.counts.wrong > 0);
     }
-    (void)o;
     return pid > 0 && waitpid(pid, &status, 0) == pid && status != 0;
 }
 
 static bool drop_one_fault(const struct options *o, struct sim_setup *setup)
 {
-    for (int f = 0; f < SIM_FAULT_COUNT; f++) {
+    for (uint32_t f = 0; f < o->kind->faults->count; f++) {
         struct sim_setup less = *setup;
         less.faults &= ~(1u << f);
         if (less.faults == setup->faults || !still_fails(o, &less)) continue;
@@ -283,8 +317,9 @@ static bool drop_one_fault(const struct options *o, struct sim_setup *setup)
     return false;
 }
 
-static int shrink(const struct options *o, struct sim_world *w)
+static int shrink(const struct options *o, void *w)
 {
+    struct sim_result r;
     struct sim_setup setup = o->setup;
     setup.seed = o->first;
     setup.trace = false;
@@ -295,10 +330,11 @@ static int shrink(const struct options *o, struct sim_world *w)
     /* One event is enough to find out the faults of the seed. */
     struct sim_setup none = setup;
     none.until = 1;
-    sim_world_run(w, &none);
-    setup.faults = w->faults;
+    o->kind->run(w, &none);
+    o->kind->look(w, &r);
+    setup.faults = r.faults;
     setup.faults_given = true;
-    uint32_t clients = w->client_count;
+    uint32_t clients = r.clients;
     if (!still_fails(o, &setup)) {
         printf("seed %" PRIu64 " fails only as it was drawn\n", setup.seed);
         return 1;
@@ -327,8 +363,7 @@ static bool is_caught(const struct options *o, const struct job *jobs)
 
 static void work(const struct options *o, struct job *jobs, uint32_t me)
 {
-    struct sim_world *w = calloc(1, sizeof *w);
-    if (w == NULL) abort();
+    void *w = o->kind->create();
     running.options = o;
     running.world = w;
     for (uint64_t i = me; i < o->seeds; i += o->jobs) {
@@ -338,8 +373,7 @@ static void work(const struct options *o, struct job *jobs, uint32_t me)
         if (jobs[me].counts.wrong > wrong) jobs[me].caught = o->first + i;
     }
     running.world = NULL;
-    sim_world_free(w);
-    free(w);
+    o->kind->destroy(w);
 }
 
 static void show_progress(const struct options *o, const struct job *jobs)
@@ -399,25 +433,21 @@ static double seconds(void)
 static void print_counts(const struct options *o, const struct sim_counts *c,
                          bool crashed, double took)
 {
-    printf("%" PRIu64 " seeds of %" PRIu64 " events: %" PRIu64 " events, %" PRIu64
-           " grants, %" PRIu64 " extends, %" PRIu64 " steals, %" PRIu64
-           " crashes, %" PRIu64 " failed writes, %" PRIu64 " changes, %" PRIu64
-           " healed, %" PRIu64 " run twice; %" PRIu64 " violations (%" PRIu64
-           " stuck)%s; %.1f seconds, %.2f M events/s\n",
-           c->seeds, o->setup.events, c->events, c->grants, c->extends, c->steals,
-           c->crashes, c->failed_writes, c->changes, c->healed, c->twice, c->wrong,
-           c->stuck, crashed ? ", and a CRASH" : "", took,
-           (double)c->events / took / 1e6);
+    printf("%" PRIu64 " seeds of %" PRIu64 " events: %" PRIu64 " events, ", c->seeds,
+           o->setup.events, c->events);
+    o->kind->print_counts(c);
+    printf(", %" PRIu64 " healed, %" PRIu64 " run twice; %" PRIu64
+           " violations (%" PRIu64 " stuck)%s; %.1f seconds, %.2f M events/s\n",
+           c->healed, c->twice, c->wrong, c->stuck, crashed ? ", and a CRASH" : "",
+           took, (double)c->events / took / 1e6);
 }
 
 int main(int argc, char **argv)
 {
-    struct options o = {.setup.events = EVENTS, .first = 1, .seeds = 1000};
+    struct options o = {
+        .kind = &sim_kind_majority, .setup.events = EVENTS, .first = 1, .seeds = 1000};
     parse(&o, argc, argv);
-    if (o.shrink) {
-        static struct sim_world w;
-        return shrink(&o, &w);
-    }
+    if (o.shrink) { return shrink(&o, o.kind->create()); }
     signal(SIGABRT, on_crash);
     signal(SIGSEGV, on_crash);
     struct job *jobs = mmap(NULL, o.jobs * sizeof *jobs, PROT_READ | PROT_WRITE,

@@ -73,7 +73,10 @@ bool sim_queue_take(struct sim_queue *q, struct sim_event *out)
 void sim_queue_clear(struct sim_queue *q)
 {
     struct sim_event e;
-    while (sim_queue_take(q, &e)) sim_packet_free(q, e.packet);
+    while (sim_queue_take(q, &e)) {
+        sim_packet_free(q, e.packet);
+        free(e.bytes);
+    }
     q->order = 0;
     /* The order of slots must not depend on the previous seed. */
     for (uint32_t i = 0; i < q->size; i++) q->spare[i] = q->size - 1 - i;

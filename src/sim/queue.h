@@ -24,6 +24,11 @@ enum sim_event_type {
     SIM_EVENT_LINKS,    /* Links are connected and closed. */
     SIM_EVENT_CRASH,    /* A node is killed at a critical moment. */
     SIM_EVENT_START,    /* A node is started or restarted. */
+    /* Only in keeper clusters: */
+    SIM_EVENT_STORAGE, /* The storage executes an operation, or answers it. */
+    SIM_EVENT_WATCH,   /* A node learns that the term in the storage has changed. */
+    SIM_EVENT_SECOND,  /* A second has passed on a node. */
+    SIM_EVENT_CLOSED,  /* A client notices that its connection is closed. */
 };
 
 struct sim_event {
@@ -34,6 +39,8 @@ struct sim_event {
     uint64_t number; /* Number of a life, a request or a timer. */
     uint64_t link;   /* MESSAGE: the connection that carried it. */
     struct sim_packet *packet;
+    char *bytes; /* Keeper clusters: a message; owned. */
+    size_t byte_count;
 };
 
 struct sim_queue_item {
@@ -54,10 +61,10 @@ struct sim_queue {
 void sim_queue_free(struct sim_queue *q);
 void sim_queue_clear(struct sim_queue *q);
 
-/* Add an event. Copies *e, and takes ownership of its packet. */
+/* Add an event. Copies *e, and takes ownership of its packet and bytes. */
 void sim_queue_put(struct sim_queue *q, const struct sim_event *e);
 
-/* Remove the next event; the caller then owns its packet. Returns false if the queue is
+/* Remove the next event; the caller then owns its packet and bytes. Returns false if the queue is
  * empty. */
 bool sim_queue_take(struct sim_queue *q, struct sim_event *out);
 

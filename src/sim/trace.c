@@ -21,7 +21,7 @@ void sim_trace(const struct sim_world *w, const char *format, ...)
 void sim_trace_setup(const struct sim_world *w)
 {
     char faults[400];
-    sim_faults_print(w->faults, faults, sizeof faults);
+    sim_faults_print(&sim_faults_majority, w->faults, faults, sizeof faults);
     printf("seed %" PRIu64 ": %u nodes, %u keys, %u clients, leases %" PRId64
            " to %" PRId64 " ms, %" PRIu64 " events%s\n",
            w->setup.seed, w->node_count, w->key_count, w->client_count, w->lease_min_ms,

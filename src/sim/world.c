@@ -4,276 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WALL_START_US 1700000000000000
 #define LINKS_US 30000 /* How often links are updated. */
 
 void sim_schedule(struct sim_world *w, int64_t delay_us, struct sim_event e)
 {
     e.at_us = w->now_us + delay_us;
     sim_queue_put(&w->queue, &e);
-}
-
-/* ---- drawing from the seed ---- */
-
-static sl_ms pick(struct sl_random *r, const sl_ms *from, uint32_t n)
-{
-    return from[sl_random_below(r, n)];
-}
-
-static void draw_limits(struct sim_world *w)
-{
-    struct sl_random *r = &w->random;
-    static const sl_ms longest[] = {200, 400, 1000, 2000};
-    w->lease_max_ms = pick(r, longest, 4);
-    w->lease_min_ms = 100;
-    w->limits = sl_node_limits_default;
-    w->limits.keys_max = 64;
-    w->limits.waiters_max = sl_random_maybe(r, 1000) ? 2 : 16;
-    w->limits.key_bytes_max = w->limits.value_bytes_max = 64;
-    w->limits.lease_min_ms = 50;
-    w->limits.lease_max_ms = w->lease_max_ms;
-    w->limits.heartbeat_ms = sl_random_between(r, 100, 500);
-    w->limits.answer_ms = sl_random_between(r, 20, 150);
-    w->limits.answer_min_ms = sl_random_between(r, 5, 20);
-    w->limits.answer_max_ms = sl_random_between(r, 150, 500);
-    w->limits.forget_ms = sl_random_between(r, w->lease_max_ms / 2,
-                                            3 * w->lease_max_ms);
-    w->limits.waiting_messages_max = sl_random_maybe(r, 1000) ? 4 : 64;
-    /* Some leases are longer, and some are not; or all must be durable. */
-    w->volatile_ms = sl_random_maybe(r, 1000)
-                         ? 0
-                         : sl_random_between(r, w->lease_min_ms, w->lease_max_ms);
-}
-
-static void draw_counts(struct sim_world *w)
-{
-    struct sl_random *r = &w->random;
-    uint32_t dice = sl_random_below(r, 100);
-    w->node_count = dice < 60 ? 3 : dice < 90 ? 5 : dice < 95 ? 4 : dice < 98 ? 2 : 1;
-    w->key_count = 1 + sl_random_below(r, sl_random_maybe(r, 5000) ? 1 : SIM_KEYS);
-    w->client_count = 2 + sl_random_below(r, 7);
-    if (w->setup.clients > 0) w->client_count = w->setup.clients;
-    w->operator_count = 1 + sl_random_below(r, 2);
-}
-
-static enum sl_message_type draw_aged(struct sl_random *r)
-{
-    static const enum sl_message_type often[] = {SL_MESSAGE_NONE,    SL_MESSAGE_NONE,
-                                                 SL_MESSAGE_ACQUIRE, SL_MESSAGE_RELEASE,
-                                                 SL_MESSAGE_TEACH,   SL_MESSAGE_VOTE};
-    if (sl_random_maybe(r, 3000)) return 1 + sl_random_below(r, SL_MESSAGE_COUNT - 1);
-    return often[sl_random_below(r, sizeof often / sizeof often[0])];
-}
-
-static void draw_speeds(struct sim_world *w)
-{
-    struct sl_random *r = &w->random;
-    w->loss = (uint32_t)sl_random_between(r, 50, sl_random_maybe(r, 5000) ? 500 : 3000);
-    w->doubles = (uint32_t)sl_random_between(r, 200, 3000);
-    w->short_us = sl_random_between(r, 200, sl_random_maybe(r, 5000) ? 2000 : 20000);
-    w->tail_us = 2000 * w->lease_max_ms;
-    w->ages_us = 20000 * w->lease_max_ms;
-    w->nemesis_us = sl_random_between(r, 20, 400) * 1000;
-    w->operator_us = sl_random_between(r, 20, sl_random_maybe(r, 7000) ? 200 : 1500) *
-                     1000;
-    w->think_ms = sl_random_between(r, 1,
-                                    pick(r, (sl_ms[]){20, 20, 500, 500, 3000}, 5));
-    w->long_leases = sl_random_maybe(r, 3000);
-    w->aged = draw_aged(r);
-    w->growing = true;
-    w->slack_us = sl_random_maybe(r, 8000) ? 1000 : 30000;
-    w->heal_at = sl_random_maybe(r, 3000) ? w->setup.events * 6 / 10 : 0;
-}
-
-static void draw(struct sim_world *w)
-{
-    sl_random_seed(&w->random, w->setup.seed);
-    sl_random_seed(&w->copies, ~w->setup.seed);
-    w->replaces = sl_random_maybe(&w->copies, 2000);
-    w->faults = sim_faults_draw(&w->random);
-    if (w->setup.faults_given) w->faults = w->setup.faults;
-    if ((w->faults & 1u << SIM_FAULT_STEAL) == 0) w->faults &= ~(1u << SIM_FAULT_FORCE);
-    draw_limits(w);
-    draw_counts(w);
-    draw_speeds(w);
-    if (sim_has_fault(w, SIM_FAULT_ROLLING)) sim_rolling_draw(w);
-}
-
-static struct sim_clock draw_clock(struct sim_world *w)
-{
-    struct sl_random *r = &w->random;
-    struct sim_clock c = {.since_us = w->now_us,
-                          .began_us = sl_random_between(r, 1000000, 100000000000),
-                          .ppm = sl_random_between(r, -50, 50)};
-    int64_t most = sl_random_maybe(r, 5000) ? SIM_DRIFT_PPM : -SIM_DRIFT_PPM;
-    if (sim_has_fault(w, SIM_FAULT_DRIFT)) c.ppm = most;
-    return c;
-}
-
-/* ---- machines ---- */
-
-bool sim_machine_runs(const struct sim_world *w, uint32_t m)
-{
-    return w->machines[m].node != NULL;
-}
-
-struct sl_now sim_machine_now(const struct sim_world *w, uint32_t m)
-{
-    const struct sim_machine *x = &w->machines[m];
-    int64_t us = sim_clock_us(&x->clock, w->now_us);
-    return (struct sl_now){
-        .ms = us / 1000,
-        .wall_us = (uint64_t)(WALL_START_US + w->now_us + x->wall_off_us)};
-}
-
-static void first_list(const struct sim_world *w, struct sl_membership *out)
-{
-    *out = (struct sl_membership){.version = 1, .count = w->node_count};
-    for (uint32_t i = 0; i < w->node_count; i++) {
-        out->at[i].id = sim_node_id(i);
-        snprintf(out->at[i].address, sizeof out->at[i].address, "n%u:1", i + 1);
-    }
-}
-
-/* Update the set of nodes that a node wants to be connected to. */
-static void update_peers(struct sim_world *w, uint32_t m)
-{
-    struct sl_member peers[2 * SL_NODES_MAX];
-    uint32_t n = sl_node_peers(w->machines[m].node, peers);
-    w->machines[m].peers = 0;
-    for (uint32_t i = 0; i < n; i++) w->machines[m].peers |= 1u << peers[i].id;
-}
-
-/* Write the state of a node to x->remembered. Returns the first key whose state is not the same as
- * before, or SIM_KEYS. */
-static uint32_t remember(struct sim_machine *x, struct sl_now now)
-{
-    struct sim_remembered was = x->remembered, *is = &x->remembered;
-    struct sl_item item;
-    uint64_t cursor = 0;
-    memset(is, 0, sizeof *is);
-    is->is = true;
-    is->now = was.is ? was.now : now; /* Compare the states at the same time. */
-    while (sl_node_item(x->node, &cursor, &item)) {
-        if (item.kind != SL_ITEM_KEY) continue;
-        uint32_t k = (uint32_t)(item.key.at[1] - '0');
-        if (item.value.n > SIM_STATE_BYTES) abort();
-        is->keys[k].bytes = item.value.n;
-        memcpy(is->keys[k].at, item.value.at, item.value.n);
-    }
-    uint32_t differs = SIM_KEYS;
-    for (uint32_t k = SIM_KEYS; k-- > 0;) {
-        struct sl_node_copy copy = {0};
-        sl_node_copy(x->node, is->now, sim_key_bytes(k), &copy);
-        is->keys[k].fence = copy.fence;
-        is->keys[k].agreed = copy.agreed;
-        is->keys[k].reserved = copy.reserved;
-        is->keys[k].wanted = copy.reserved ? copy.wanted : 0;
-        if (was.is && memcmp(&was.keys[k], &is->keys[k], sizeof is->keys[k]) != 0)
-            differs = k;
-    }
-    return differs;
-}
-
-/* Read the journal, and create the node. */
-static void recover(struct sim_world *w, uint32_t m, struct sl_node_start *start)
-{
-    struct sim_machine *x = &w->machines[m];
-    struct sl_now now = sim_machine_now(w, m);
-    struct sl_recovery r;
-    sim_disk_open(&x->journal, now, w->volatile_ms, &r);
-    if (r.result != SL_RECOVERY_OK)
-        sim_checker_wrong(&w->checker, "n%u cannot read its journal: %d", m + 1,
-                          (int)r.result);
-    sim_disk_start(&x->journal, &r, start);
-    x->node = sl_node_new(start, now);
-    if (x->node == NULL) abort();
-    int status = sim_disk_restore(&x->journal, now, &r, x->node);
-    if (status != SLUICE_OK)
-        sim_checker_wrong(&w->checker, "n%u cannot restore its journal: status %d",
-                          m + 1, status);
-    sim_disk_begin(&x->journal, now, &r, x->node);
-    uint32_t forgot = r.same_life && !x->is_old ? remember(x, now) : SIM_KEYS;
-    if (forgot < SIM_KEYS)
-        sim_checker_wrong(&w->checker,
-                          "n%u has forgotten the state of k%u in the same life", m + 1,
-                          forgot);
-    x->remembered.is = false;
-    SIM_TRACE(w, "n%u recovers %zu items in %s life, and waits until %lld", m + 1,
-              r.items, r.same_life ? "the same" : "another",
-              (long long)r.wait_until_ms);
-    sl_recovery_end(&r);
-}
-
-void sim_machine_start(struct sim_world *w, uint32_t m)
-{
-    struct sim_machine *x = &w->machines[m];
-    struct sl_node_start start = {.id = sim_node_id(m),
-                                  .epoch = sl_random_next(&w->random) | 1,
-                                  .birth = sl_random_next(&w->random) | 1,
-                                  .seed = sl_random_next(&w->random),
-                                  .kept = x->disk,
-                                  .limits = w->limits};
-    if (m < w->node_count && x->disk.birth == 0 && !x->is_emptied)
-        first_list(w, &start.bootstrap);
-    recover(w, m, &start);
-    x->written = x->durable = (struct sim_replay){0};
-    memset(x->heard, 0, sizeof x->heard);
-    x->lost_power = false;
-    x->life = ++w->lives;
-    sim_checker_started(&w->checker, m);
-    x->writing = x->mends = x->write_fails = false;
-    x->cut_links = 0;
-    x->due_ms = SL_NEVER;
-    x->tick_us = SIM_NEVER;
-    x->idle_ticks = 0;
-    SIM_TRACE(w, "n%u starts%s", m + 1,
-              start.bootstrap.version > 0 ? " for the first time"
-              : x->disk.birth == 0        ? " with nothing on its disk"
-                                          : "");
-    update_peers(w, m);
-    sim_audit_started(w, m);
-    sim_machine_settle(w, m);
-}
-
-/* Simulate a loss of power. The machine boots at once, and its clock begins at 0. */
-static void lose_power(struct sim_world *w, struct sim_machine *x)
-{
-    sim_disk_lose_power(&x->journal, &w->random, 0);
-    x->clock = draw_clock(w);
-    x->clock.began_us = 0;
-    x->written = x->durable = (struct sim_replay){0};
-    x->lost_power = true;
-    x->power_us = w->now_us;
-    x->remembered.is = false;
-}
-
-void sim_machine_kill(struct sim_world *w, uint32_t m, bool power)
-{
-    struct sim_machine *x = &w->machines[m];
-    SIM_TRACE(w, "n%u %s%s", m + 1, power ? "loses power" : "is killed",
-              x->writing ? ", while it writes" : "");
-    x->remembered.is = false;
-    if (!sl_journal_failed(x->journal.journal)) remember(x, sim_machine_now(w, m));
-    sl_node_free(x->node);
-    x->node = NULL;
-    sim_disk_end_commit(&x->journal, &w->copies);
-    sim_disk_kill(&x->journal);
-    /* A pending write may or may not be on disk. */
-    if (x->writing && sl_random_maybe(&w->random, 5000)) x->disk = x->ahead;
-    x->writing = false;
-    if (power) lose_power(w, x);
-    for (uint32_t c = 0; c < SIM_CLIENTS; c++) {
-        /* The clients of the node notice after a while. In a rolling restart, clients
-         * detect this themselves. */
-        if (w->clients[c].life == x->life && w->clients[c].role != SIM_ROLE_KEEPS)
-            sim_client_wake(w, c,
-                            sim_client_clock(w, c) +
-                                sl_random_between(&w->random, 0, 300000));
-    }
-    x->life = 0;
-    sim_net_drop(w, m);
-    w->counts.crashes++;
 }
 
 /* ---- orders of a node ---- */
@@ -381,7 +117,7 @@ static void do_order(struct sim_world *w, uint32_t m, const struct sl_node_order
             break;
         case SL_NODE_ORDER_WRITE: do_write(w, m, o->durable); break;
         case SL_NODE_ORDER_RECORD: do_record(w, m); break;
-        case SL_NODE_ORDER_LINKS: update_peers(w, m); break;
+        case SL_NODE_ORDER_LINKS: sim_machine_update_peers(w, m); break;
         case SL_NODE_ORDER_LOG: SIM_TRACE(w, "n%u says: %s", m + 1, o->text); break;
     }
 }
@@ -627,6 +363,7 @@ static void handle(struct sim_world *w, struct sim_event *e)
             sim_net_update(w);
             sim_schedule(w, LINKS_US, (struct sim_event){.type = SIM_EVENT_LINKS});
             break;
+        default: break; /* Only keeper clusters have the others. */
     }
 }
 
@@ -651,7 +388,7 @@ static void begin(struct sim_world *w)
 {
     for (uint32_t m = 0; m < SIM_NODES; m++) {
         struct sim_machine *x = &w->machines[m];
-        x->clock = draw_clock(w);
+        x->clock = sim_draw_clock(w);
         for (uint32_t o = 0; o < SIM_NODES; o++) x->links[o].broken_us = -1;
         if (m < w->node_count)
             sim_schedule(w, sl_random_between(&w->random, 0, 100000),
@@ -659,7 +396,7 @@ static void begin(struct sim_world *w)
     }
     if (sim_has_fault(w, SIM_FAULT_WALL)) draw_walls(w);
     for (uint32_t c = 0; c < w->client_count; c++) {
-        w->clients[c].clock = draw_clock(w);
+        w->clients[c].clock = sim_draw_clock(w);
         sim_client_init(
             w, c, sim_has_fault(w, SIM_FAULT_ROLLING) ? SIM_ROLE_KEEPS : SIM_ROLE_USER);
     }
@@ -709,7 +446,7 @@ void sim_world_run(struct sim_world *w, const struct sim_setup *setup)
 {
     struct sim_event e;
     reset(w, setup);
-    draw(w);
+    sim_draw(w);
     if (setup->trace) sim_trace_setup(w);
     begin(w);
     while (goes_on(w) && sim_queue_take(&w->queue, &e)) {

@@ -1,7 +1,9 @@
 /* world.h - simulates a cluster, its clients and its faults, in one thread and from one
  * seed.
  *
- *     world.c    the event loop; machines, which execute a node's orders; disks, clocks
+ *     world.c    the event loop; the orders of the nodes
+ *     draw.c     what a seed draws
+ *     machine.c  machines: their nodes start and are killed; clocks
  *     net.c      links and messages
  *     client.c   clients: they acquire, extend, release, change node
  *     nemesis.c  injects faults; operators who change the membership
@@ -20,29 +22,13 @@
 #include "sim/clock.h"
 #include "sim/disk.h"
 #include "sim/faults.h"
+#include "sim/kind.h"
 #include "sim/queue.h"
 #include "sim/replay.h"
 
 #define SIM_NEVER INT64_MAX
 #define SIM_REQUESTS 4 /* Pending requests per client. */
 #define SIM_OLD 4      /* Leases that a client remembers after their deadline. */
-
-/* The options of a run. Everything else is drawn from the seed. */
-struct sim_setup {
-    uint64_t seed;
-    uint64_t events;
-    uint32_t faults;
-    bool faults_given; /* False: draw `faults` from the seed. */
-    uint32_t clients;  /* 0: drawn from the seed. */
-    uint64_t until;    /* Stop after this many events; 0: no limit. */
-    bool trace;
-};
-
-struct sim_counts {
-    uint64_t seeds, events, grants, extends, steals, crashes, changes, healed;
-    uint64_t failed_writes;
-    uint64_t wrong, stuck, twice;
-};
 
 /* --- Machines --------------------------------------------------------------------- */
 
@@ -288,15 +274,24 @@ void sim_world_free(struct sim_world *w);
 /* Add an event to the queue, with this delay. Takes ownership of its packet. */
 void sim_schedule(struct sim_world *w, int64_t delay_us, struct sim_event h);
 
+/* Execute the orders of a node, check its invariants, and set its timer. Call this
+ * after each call to a function of a node. */
+void sim_machine_settle(struct sim_world *w, uint32_t m);
+
+/* --- draw.c ----------------------------------------------------------------------- */
+
+void sim_draw(struct sim_world *w);
+struct sim_clock sim_draw_clock(struct sim_world *w);
+
+/* --- machine.c -------------------------------------------------------------------- */
+
 void sim_machine_start(struct sim_world *w, uint32_t m);
 /* Kill the process. With `power`, the machine loses power as well. */
 void sim_machine_kill(struct sim_world *w, uint32_t m, bool power);
 bool sim_machine_runs(const struct sim_world *w, uint32_t m);
 struct sl_now sim_machine_now(const struct sim_world *w, uint32_t m);
-
-/* Execute the orders of a node, check its invariants, and set its timer. Call this
- * after each call to a function of a node. */
-void sim_machine_settle(struct sim_world *w, uint32_t m);
+/* Update the set of nodes that a node wants to be connected to. */
+void sim_machine_update_peers(struct sim_world *w, uint32_t m);
 
 /* --- net.c ------------------------------------------------------------------------ */
 

@@ -13,6 +13,9 @@ struct sl_storage_kind {
     bool (*work)(struct sl_storage *s, size_t most);
     void (*hurry)(struct sl_storage *s);
     void (*stats)(struct sl_storage *s, struct sl_storage_stats *out);
+    /* NULL: the storage has no journal. */
+    void (*record_limits)(const struct sl_storage *s,
+                          struct sl_storage_record_limits *out);
     void (*watch)(struct sl_storage *s,
                   void (*changed)(void *owner, const struct sl_storage_term *term),
                   void *owner);

@@ -3,6 +3,7 @@
  * share. */
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "storage/kind.h"
 
@@ -50,9 +51,16 @@ bool sl_storage_names_fit(const struct sl_storage_op *op)
         case SL_STORAGE_OUTCOME: return op->request.n <= SL_STORAGE_REQUEST_BYTES_MAX;
         case SL_STORAGE_READ:
         case SL_STORAGE_SCAN: return name_fits(op->table, op->key);
+        case SL_STORAGE_RECORD:
+            for (uint32_t i = 0; i < op->write_count; i++)
+                if (op->writes[i].key.n > SL_STORAGE_JOURNAL_KEY_BYTES_MAX)
+                    return false;
+            return true;
+        case SL_STORAGE_JOURNAL: return op->key.n <= SL_STORAGE_JOURNAL_KEY_BYTES_MAX;
         case SL_STORAGE_CLAIM:
         case SL_STORAGE_READ_TERM:
         case SL_STORAGE_RENEW:
+        case SL_STORAGE_RESIGN:
         case SL_STORAGE_BAR: break;
     }
     return true;
@@ -73,8 +81,8 @@ void sl_storage_deliver(struct sl_storage_op *op)
 static void check_op(const struct sl_storage_op *op)
 {
     assert(op->done != NULL);
-    assert(op->type <= SL_STORAGE_SCAN);
-    if (op->type == SL_STORAGE_COMMIT) {
+    assert(op->type <= SL_STORAGE_JOURNAL);
+    if (op->type == SL_STORAGE_COMMIT || op->type == SL_STORAGE_RECORD) {
         assert(op->write_count == 0 || op->writes != NULL);
         for (uint32_t i = 0; i < op->write_count; i++)
             assert(op->writes[i].key.n == 0 || op->writes[i].key.at != NULL);
@@ -83,7 +91,11 @@ static void check_op(const struct sl_storage_op *op)
         assert(op->request.n == 0 || op->request.at != NULL);
     if (op->type == SL_STORAGE_READ || op->type == SL_STORAGE_SCAN)
         assert(op->table.n == 0 || op->table.at != NULL);
-    if (op->type == SL_STORAGE_READ) assert(op->key.n == 0 || op->key.at != NULL);
+    if (op->type == SL_STORAGE_READ || op->type == SL_STORAGE_JOURNAL)
+        assert(op->key.n == 0 || op->key.at != NULL);
+    if (op->type == SL_STORAGE_JOURNAL) assert(op->rows_max > 0);
+    if (op->type == SL_STORAGE_RECORD)
+        for (uint32_t i = 0; i < op->write_count; i++) assert(op->writes[i].key.n > 0);
 }
 
 void sl_storage_close(struct sl_storage *s)
@@ -129,6 +141,13 @@ const char *sl_storage_trouble(const struct sl_storage *s)
 void sl_storage_stats(struct sl_storage *s, struct sl_storage_stats *out)
 {
     s->kind->stats(s, out);
+}
+
+void sl_storage_record_limits(const struct sl_storage *s,
+                              struct sl_storage_record_limits *out)
+{
+    memset(out, 0, sizeof *out);
+    if (s->kind->record_limits != NULL) s->kind->record_limits(s, out);
 }
 
 void sl_storage_check(struct sl_storage *s)

@@ -22,8 +22,12 @@
  * operations into one write with one sync; each operation still succeeds or fails
  * separately. The storage makes a result durable before it reports it. Revisions never
  * decrease. On etcd they are etcd's own revisions, and all operations of one group have
- * the same revision. READ and SCAN do not wait for other operations: they see all
- * changes that were reported before they were submitted, and perhaps newer ones. */
+ * the same revision. READ, SCAN and JOURNAL do not wait for other operations: they see
+ * all changes that were reported before they were submitted, and perhaps newer ones.
+ *
+ * On etcd, the storage also keeps the keeper's *journal*: a set of rows that only the
+ * keeper of the current term changes, with RECORD. The storage does not interpret
+ * them. */
 #ifndef SL_STORAGE_STORAGE_H
 #define SL_STORAGE_STORAGE_H
 
@@ -38,20 +42,41 @@ struct sl_storage; /* Opaque. */
 #define SL_STORAGE_NAME_BYTES_MAX 509
 #define SL_STORAGE_REQUEST_BYTES_MAX 511
 
+/* The limit for the length of a key of the journal, which has at least one byte. */
+#define SL_STORAGE_JOURNAL_KEY_BYTES_MAX 1100
+
 enum sl_storage_op_type {
     /* Begin the next term with this node as the keeper, if `term` is still the current
-     * term. If `heartbeat` is not 0, it must be current too. Removes bars of older
-     * terms. LMDB does not compare anything, because only one server uses it. */
+     * term. If `heartbeat` is not 0, it must be current too. The new term is neither
+     * settled nor resigned. Removes bars of older terms. LMDB does not compare
+     * anything, because only one server uses it. */
     SL_STORAGE_CLAIM,
     SL_STORAGE_READ_TERM, /* Read the current term. Only on etcd, like RENEW. */
-    /* term, fence_limit, longest_ms: store both limits and a new heartbeat, if the node
-     * is still the keeper. */
+    /* term, fence_limit, longest_ms, clock_ms, settled: store these values and a new
+     * heartbeat, if `term` is the current term and not resigned; otherwise ESTALE. */
     SL_STORAGE_RENEW,
+    /* The same, and mark the term as resigned. From then on, every RENEW of this term
+     * fails with ESTALE, even one that was sent earlier. RESIGN overtakes operations
+     * that wait, so wait for the results of all RECORD operations first. After EIO and
+     * ENOSPC, RESIGN may have been executed, or may still be; it can be repeated, and
+     * succeeds if the term is resigned already. Only on etcd. */
+    SL_STORAGE_RESIGN,
     SL_STORAGE_COMMIT,  /* term, id, request, writes; without writes: only check. */
     SL_STORAGE_BAR,     /* term, id */
     SL_STORAGE_OUTCOME, /* request: return whether it was committed. */
     SL_STORAGE_READ,    /* table, key */
     SL_STORAGE_SCAN,    /* table, rows_max */
+    /* term, writes: change rows of the journal, all or none, if `term` is the current
+     * term; without writes: only check. `table` of a write is unused. No two writes may
+     * have the same key. An operation that exceeds sl_storage_record_limits() fails
+     * with ETOOBIG. Operations with a key in common keep their order. Only on etcd. */
+    SL_STORAGE_RECORD,
+    /* key, rows_max, bytes_max: read the next rows of the journal, those after `key` (n
+     * 0: from the beginning), in the order of their keys. There may be fewer rows than
+     * rows_max; `more` tells whether rows follow. A single row may exceed bytes_max. One
+     * request to etcd reads up to bytes_max, at most 4 MB (0: 256 KB); parsing 1 MB of
+     * answer blocks the caller for some 30 ms. Only on etcd. */
+    SL_STORAGE_JOURNAL,
 };
 
 struct sl_storage_write {
@@ -69,7 +94,12 @@ struct sl_storage_term {
     uint32_t node;        /* The keeper. */
     uint64_t heartbeat;   /* Increases with each renewal. */
     sl_fence fence_limit; /* The keeper issues no higher fence, */
-    sl_ms longest_ms;     /* and grants no longer lease. */
+    sl_ms longest_ms;     /* and grants no longer lease without a record. */
+    /* Journal time (failover/keeper_journal.h) when the keeper sent its claim or its last
+     * renewal. 0: not known. */
+    sl_ms clock_ms;
+    bool settled;  /* As of the last renewal; false after a claim. */
+    bool resigned; /* The keeper has ended its term with RESIGN. */
 };
 
 /* The result of an operation. */
@@ -77,11 +107,13 @@ struct sl_storage_result {
     /* OK; ESTALE, with the current term in `term`; EBARRED, ENOSPC, EIO or ENOMEM. */
     int status;
     uint64_t term;
-    uint64_t revision; /* COMMIT, OUTCOME. */
+    uint64_t revision; /* COMMIT, OUTCOME, RECORD. */
     bool found;        /* READ, OUTCOME. */
     struct sl_bytes value;
-    const struct sl_storage_row *rows; /* SCAN: sorted by key, as memcmp() compares. */
+    /* SCAN, JOURNAL: sorted by key, as memcmp() compares. */
+    const struct sl_storage_row *rows;
     uint32_t row_count;
+    bool more; /* JOURNAL: there are rows after these. */
     /* After READ_TERM: the record of the current term. After a CLAIM that succeeded:
      * the previous record, but with the new term. After ESTALE: the current record. */
     struct sl_storage_term term_record;
@@ -90,7 +122,9 @@ struct sl_storage_result {
 /* An operation. The storage borrows the operation and everything that it points to,
  * until it calls `done`. After ENOSPC, EIO, ENOMEM and ETOOBIG, the operation has had
  * no effect and never will. After ECLOSED, which occurs only after sl_storage_hurry(),
- * the operation may have been executed; use SL_STORAGE_OUTCOME to find out. */
+ * the operation may have been executed; use SL_STORAGE_OUTCOME to find out (for RECORD,
+ * read the journal). RENEW and RESIGN are exceptions: after EIO and ENOSPC, they may
+ * have been executed, or may still be. */
 struct sl_storage_op {
     enum sl_storage_op_type type;
     uint64_t term, id;
@@ -99,11 +133,13 @@ struct sl_storage_op {
     const struct sl_storage_write *writes;
     uint32_t write_count;
     uint32_t rows_max;    /* SCAN: more rows fail with ETOOBIG, */
-    size_t bytes_max;     /* and so do more bytes; 0: no limit. */
+    size_t bytes_max;     /* and so do more bytes; 0: no limit. JOURNAL: see above. */
     uint32_t node;        /* CLAIM. */
     uint64_t heartbeat;   /* CLAIM. */
-    sl_fence fence_limit; /* RENEW. */
-    sl_ms longest_ms;     /* RENEW. */
+    sl_fence fence_limit; /* RENEW, RESIGN. */
+    sl_ms longest_ms;     /* RENEW, RESIGN. */
+    sl_ms clock_ms;       /* CLAIM, RENEW, RESIGN: journal time now. */
+    bool settled;         /* RENEW, RESIGN. */
 
     void (*done)(struct sl_storage_op *op);
     void *owner;
@@ -163,6 +199,16 @@ void sl_storage_close(struct sl_storage *s);
 
 void sl_storage_submit(struct sl_storage *s, struct sl_storage_op *op);
 
+/* The limits of one RECORD operation: it has at most `writes` writes, and the sum of
+ * their keys and values, plus `bytes_per_write` for each, is at most `bytes`. All are 0
+ * if the storage has no journal. */
+struct sl_storage_record_limits {
+    uint32_t writes;
+    size_t bytes, bytes_per_write;
+};
+void sl_storage_record_limits(const struct sl_storage *s,
+                              struct sl_storage_record_limits *out);
+
 /* sl_storage_fd() returns a descriptor that is readable while there are results to
  * report. sl_storage_work() then calls `done` for at most `most` operations. It returns
  * true if there are more. */
@@ -183,6 +229,7 @@ const char *sl_storage_trouble(const struct sl_storage *s);
 struct sl_storage_stats {
     uint64_t term, revision;
     uint64_t commits, duplicates, groups, errors;
+    uint64_t records; /* Rows of the journal that RECORD has written or deleted. */
     uint64_t keys, bytes_used, bytes_max;
     size_t waiting; /* Operations that have not been reported yet. */
 };

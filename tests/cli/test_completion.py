@@ -464,7 +464,7 @@ def completes_commands_of_the_server_and_their_options(t, start):
     check(sh.line_after("sluice do -p 1 ACQUIRE key LEA"), "sluice do -p 1 ACQUIRE key LEASE ")
     check(sh.line_after("sluice do acquire key lea"), "sluice do acquire key lease ")
     check(sorted(sh.all_of("sluice do AWAIT key ")), ["FREE", "HELD"])
-    check(sorted(sh.all_of("sluice do NODES ")), ["ADD", "REMOVE"])
+    check(sorted(sh.all_of("sluice do NODES ")), ["ADD", "REMOVE", "RESIGN"])
     for line in ("sluice do ACQUIRE ", "sluice do ACQUIRE L", "sluice do EXTEND key 1 V",
                  "sluice do PING X", "sluice do NONSENSE x"):
         sh.stays(line)

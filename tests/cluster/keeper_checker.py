@@ -231,13 +231,15 @@ def before_its_end(key, ops, holds, faults):
             if faults.first(v.records[0].inv, v.records[-1].ret) is None]
 
 
-def is_lost_reply(v, faults):
-    """Whether a READ saw a grant whose reply was lost between the keeper and another node. The node
-    repeats the request, which may time out; the grant expires with its lease (docs/cluster.md)."""
+def is_not_withdrawn_yet(v, faults):
+    """Whether a READ saw a grant for a request that was answered by its node, because the node did
+    not reach the keeper, or was stopped. The node withdraws the grant when it reaches a keeper, or
+    the grant expires. Before a keeper answers the request, it has received the withdrawal."""
     if v.kind != "READ of what was refused":
         return False
     asked, read = v.records
-    return (asked.asked_ms is not None and faults.first(asked.inv, asked.ret) is not None
+    return (asked.result in ("NOKEEPER", "SHUTDOWN")
+            and faults.first(asked.inv, asked.ret) is not None
             and read.inv <= asked.ret + (asked.asked_ms + SLACK_MS) * MS)
 
 
@@ -260,7 +262,7 @@ class Verdict(checker.Verdict):
         super().__init__([r for r in records if r.key is None or r.key in mutex])
         self.records = records
         self.violations = [v for v in self.violations if not v.kind.endswith("before its end")
-                           and not is_lost_reply(v, faults)]
+                           and not is_not_withdrawn_yet(v, faults)]
         for key, ops in sorted(checker.by_key(records).items()):
             holds = holds_of(ops, deaths, faults)
             self.violations += (before_its_end(key, ops, holds, faults)

@@ -162,12 +162,14 @@ a_holder_that_is_left_at_the_end_is_found: kept
 
 what_was_refused_is_not_read: READ of what was refused
     acquire c 0 1 9 400; refused a 2 500 value=v1 asked_ms=1000; read b 600 601 10 v1
-a_grant_whose_reply_was_lost_may_be_read_until_it_expires
+what_was_refused_by_a_keeper_was_withdrawn_before: READ of what was refused
     fault 100; heal 200; acquire c 0 1 9 400; refused a 2 500 value=v1 asked_ms=1000; read b 600 601 10 v1
-a_grant_whose_reply_was_lost_expires: READ of what was refused
-    fault 100; heal 200; acquire c 0 1 9 400; refused a 2 500 value=v1 asked_ms=1000; read b 3000 3001 10 v1
+a_node_without_a_keeper_cannot_withdraw_a_grant
+    fault 100; heal 200; acquire c 0 1 9 400; refused a 2 500 word=NOKEEPER value=v1 asked_ms=1000; read b 600 601 10 v1
+a_grant_that_is_not_withdrawn_expires: READ of what was refused
+    fault 100; heal 200; acquire c 0 1 9 400; refused a 2 500 word=NOKEEPER value=v1 asked_ms=1000; read b 3000 3001 10 v1
 a_fault_before_the_request_is_no_excuse_for_a_lost_reply: READ of what was refused
-    fault 100; heal 200; acquire c 210 211 9 400; refused a 300 500 value=v1 asked_ms=1000; read b 600 601 10 v1
+    fault 100; heal 200; acquire c 210 211 9 400; refused a 300 500 word=NOKEEPER value=v1 asked_ms=1000; read b 600 601 10 v1
 
 # Terms
 

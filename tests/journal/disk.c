@@ -591,7 +591,8 @@ static void fill_stat(const struct inode *i, struct stat *out)
 int WRAP(fstat64)(int fd, struct stat *out);
 int WRAP(fstat64)(int fd, struct stat *out)
 {
-    fill_stat(inode_at(fd), out);
+    if (fd == disk_directory) *out = (struct stat){0}; /* Of no block device. */
+    else fill_stat(inode_at(fd), out);
     return 0;
 }
 

@@ -529,7 +529,7 @@ def options_that_a_majority_lacks_are_rejected_with_a_message(t):
     check_error(one("ACQUIRE", "k", "LEASE", 1000, "VALUE", "v" * 4097), "TOOBIG")
     check_error(one("NODES", "ADD", 0, "a:1"), "ERR")
     check_error(one("NODES", "ADD", 2, "nonsense"), "NODES", "host:port")
-    check_error(one("NODES", "ADD", 2), "ERR", "NODES [ADD id address | REMOVE id]")
+    check_error(one("NODES", "ADD", 2), "ERR", "NODES [ADD id address | REMOVE id | RESIGN]")
     check_error(one("NODES", "REMOVE", 9), "NODES", "not a member")
     check_error(one("NODES", "REMOVE", 1), "NODES", "last node")
     hello = pairs(one("HELLO", 2))

@@ -1123,6 +1123,45 @@ def a_read_only_disk_at_the_start_is_rejected(t):
     check(start_small(t).client()("CHECK", "k", fence), 1)
 
 
+def unmount(t, path):
+    subprocess.run(["umount", path], check=True)
+    t.mounted.remove(path)
+
+
+@test
+def a_file_system_that_was_unmounted_is_another_life(t):
+    image, data = t.path("image"), t.path("data")
+    os.mkdir(t.path("test"))
+    mount(t, "-t", "tmpfs", "none", t.path("test"))  # Only root can do this.
+    os.mkdir(data)
+    with open(image, "wb") as f:
+        f.truncate(64 << 20)
+    made = subprocess.run(["mkfs.ext4", "-q", image])
+    device = subprocess.run(["losetup", "-f", "--show", image], stdout=subprocess.PIPE, text=True)
+    if made.returncode != 0 or device.returncode != 0:
+        raise Skip("there are no loop devices")
+    device = device.stdout.strip()
+    try:
+        mount(t, device, data)
+        if not os.path.exists("/sys/fs/ext4/" + os.path.basename(device)):
+            raise Skip("/sys does not show mounted file systems")
+        s = start(t)
+        fence = s.client().acquire("k", "LEASE", 30000)
+        s.kill()
+        mount(t, "--bind", data, data)  # As in the mount namespace of a service.
+        s = start(t)
+        check([s.client()("READY"), s.client()("CHECK", "k", fence)], ["READY", 1])
+        s.kill()
+        unmount(t, data)
+        unmount(t, data)
+        mount(t, device, data)
+        s = start(t)
+        check_error(s.client()("ACQUIRE", "k", "LEASE", 1000), "RECOVERING")
+        check_that("has been unmounted" in s.log, "the log says why")
+    finally:
+        subprocess.run(["losetup", "-d", device])  # When it is unmounted.
+
+
 @test
 def a_disk_that_is_full_later(t):
     small_disk(t)
@@ -1190,6 +1229,19 @@ def a_disk_that_fails(t, fails):
 
 test_of("a_sync_that_fails_rejects_leases_until_a_new_file_is_written", a_disk_that_fails, Shims.sync)
 test_of("a_write_that_fails_rejects_leases_until_a_new_file_is_written", a_disk_that_fails, Shims.write)
+
+
+@test
+def a_server_that_is_ready_again_grants_at_once(t):
+    shims = Shims(t)
+    s, c, other = start(t, env=shims.env).with_clients(2)
+    shims.write(errno.ENOSPC)
+    sends_in_vain(other, ("ACQUIRE", "x", "LEASE", 1000))
+    shims.clock(3600)  # No fences are left.
+    t.until(lambda: isinstance(c("ACQUIRE", "none"), Error), "there are no fences")
+    shims.write(0)
+    t.until(lambda: c("READY") == "READY", "the journal works again")
+    check(c("ACQUIRE", "k", "LEASE", 1000)[1], 1)
 
 
 @test
@@ -1681,6 +1733,183 @@ def an_extension_that_does_not_become_durable_is_undone(t):
     check(c("READ", "k")[0], b"new")
     check_that(600000 < c("READ", "k")[2] <= 900000, "the lease was extended")
     check_that(c("READ", "left")[2] <= 600000, "this one was not")
+
+
+def leaves(gone, how, watch, number):
+    """The connection of a client ends. It has not closed it, so the server need not answer it."""
+    if how == "reset":
+        gone.reset()
+    else:
+        check(watch("CLIENT", "KILL", "ID", number), 1)
+
+
+def an_extension_stays_although_its_client_has_left(t, how):
+    shims, s = slow(t)
+    shims.sync(0)
+    c, gone, short, watch = s.clients(4)
+    number = gone("CLIENT", "ID")
+    fence = c.acquire("k", "LEASE", 100000, "VALUE", "old")
+    shims.sync(-1)
+    gone.send("EXTEND", "k", fence, 900000, "VALUE", "gone")
+    to_be_durable(t, s, watch)
+    short.send("EXTEND", "k", fence, 1000, "VALUE", "new")
+    to_be_durable(t, s, watch, 2)
+    leaves(gone, how, watch, number)
+    to_be_durable(t, s, watch)
+    shims.sync(0)
+    left = short.reply()
+    check_that(100000 < left <= 900000, "%d ms are left" % left)
+    check_that(100000 < watch("READ", "k")[2] <= 900000, "the lease lasts as long as the reply says")
+    check(watch("READ", "k")[:2], [b"new", fence])
+    s, c = s.crash().with_clients(1)
+    check(c("READ", "k")[:2], [b"new", fence])
+    check_that(100000 < c("READ", "k")[2] <= 900000, "after a crash as well")
+
+
+def an_extension_whose_client_has_left_is_undone_if_it_does_not_become_durable(t, how, ms):
+    shims, s = slow(t)
+    shims.sync(0)
+    c, gone, other, watch = s.clients(4)
+    number = gone("CLIENT", "ID")
+    fence = c.acquire("k", "LEASE", 100000, "VALUE", "old")
+    shims.sync(-1)
+    gone.send("EXTEND", "k", fence, 900000, "VALUE", "gone")
+    to_be_durable(t, s, watch)
+    other.send("EXTEND", "k", fence, ms, "VALUE", "new")
+    to_be_durable(t, s, watch, 2)
+    leaves(gone, how, watch, number)
+    to_be_durable(t, s, watch)
+    shims.sync(errno.EIO)
+    check_error(other.reply(), "IO")
+    check_lease(watch, "k", b"old", fence, 100000)
+    shims.sync(0)
+    t.until(lambda: watch("READY") == "READY", "the journal works again")
+    check_lease(watch, "k", b"old", fence, 100000)
+    s, c = s.crash().with_clients(1)
+    check_lease(c, "k", b"old", fence, 100000)
+
+
+for how in ("reset", "kill"):
+    test_of("an_extension_stays_although_its_client_has_left_by_" + how,
+            an_extension_stays_although_its_client_has_left, how)
+    for word, ms in (("shorter", 1000), ("longer", 1200000)):
+        test_of("an_extension_whose_client_has_left_by_%s_is_undone_after_a_%s_one" % (how, word),
+                an_extension_whose_client_has_left_is_undone_if_it_does_not_become_durable, how, ms)
+
+
+@test
+def a_grant_that_ended_while_its_extension_waited_for_the_disk_is_lost(t):
+    shims, s = slow(t)
+    shims.sync(0)
+    c, releases, watch = s.clients(3)
+    fence = c.acquire("k", "LEASE", 100000)
+    shims.sync(-1)
+    c.send("EXTEND", "k", fence, 900000)
+    to_be_durable(t, s, watch)
+    check(releases("RELEASE", "k", fence), 1)
+    shims.sync(0)
+    check_error(c.reply(), "LOST")
+
+
+def sends_in_vain(c, *commands):
+    """The commands of one loop iteration whose records cannot be written. The server closes the
+    connection, unless an earlier write has failed: the server writes the limit of fences, too."""
+    try:
+        c.send_raw(b"".join(map(encode, commands))).reply()
+    except Closed:
+        pass
+
+
+def check_lease(c, key, value, fence, ms_max):
+    """A key has this holder and value, and a lease of at most ms_max."""
+    got = c("READ", key)
+    check(got[:2], [value, fence], key)
+    check_that(0 < got[2] <= ms_max, "%d ms of %s are left" % (got[2], key))
+    check(c("CHECK", key, fence), 1)
+    check_that(0 < pairs(pairs(c("EXPLAIN", key))["holders"][0])["lease_ms"] <= ms_max, "EXPLAIN shows the same")
+
+
+@test
+def short_leases_and_extensions_whose_write_failed_are_undone(t):
+    shims = Shims(t)
+    s, c, holder, watch = start(t, env=shims.env).with_clients(3)
+    options = {"k": (), "counted": ("PER", 3), "parked": ()}
+    fences = {key: holder.acquire(key, "LEASE", 30000, "VALUE", "old", *words) for key, words in options.items()}
+    kept, left = holder.acquire("kept", "LEASE", 30000), holder.acquire("left", "LEASE", 30000)
+    shims.write(errno.EIO)
+    sends_in_vain(c, ("ACQUIRE", "new", "LEASE", 30000), ("ACQUIRE", "several", "PER", 3, "LEASE", 30000),
+                  ("RELEASE", "left", left), ("ACQUIRE", "left", "LEASE", 30000),
+                  *(("EXTEND", key, fences[key], ms, *words) for key in ("k", "counted")
+                    for ms, words in ((40000, ("VALUE", "newer")), (50000, ()))),
+                  ("EXTEND", "parked", fences["parked"], 50000),
+                  ("EXTEND", "parked", fences["parked"], 600000, "VALUE", "newest"))  # it waits for a sync
+    check([watch("READ", key) for key in ("new", "several", "left")], [None] * 3)
+    for key, fence in fences.items():
+        check_lease(watch, key, b"old", fence, 30000)
+    check(watch("CHECK", "kept", kept), 1)
+    check(sorted(pairs(row)["key"] for row in watch("LOCKS")[1]), [b"counted", b"k", b"kept", b"parked"])
+    check_error(watch("ACQUIRE", "left"), "IO")  # the file may still show the old lease
+    check_error(watch("ACQUIRE", "new", "LEASE", 1000), "IO")
+    shims.write(0)
+    t.until(lambda: watch("READY") == "READY", "the journal works again")
+    new = watch.acquire("new", "LEASE", 30000)
+    s, c = s.crash().with_clients(1)
+    check([c("CHECK", "kept", kept), c("CHECK", "new", new), c("READ", "several")], [1, 1, None])
+    for key, fence in fences.items():
+        check_lease(c, key, b"old", fence, 30000)
+
+
+@test
+def a_waiter_whose_lease_could_not_be_written_holds_nothing(t):
+    shims = Shims(t)
+    s, c, first, second, watch = start(t, env=shims.env).with_clients(4)
+    fence = c.acquire("k", "LEASE", 30000)
+    s.waits(first, "ACQUIRE", "k", "LEASE", 30000, "WAIT", FOREVER, by=watch)
+    s.waits(second, "ACQUIRE", "k", "LEASE", 30000, "WAIT", FOREVER, count=2, by=watch)
+    shims.write(errno.EIO)
+    sends_in_vain(c, ("RELEASE", "k", fence))
+    t.until(lambda: s.waiters("k", watch) == 0, "both have left the queue")
+    check_error(second.reply(), "IO")
+    check(watch("READ", "k"), None)
+    shims.write(0)
+    t.until(lambda: watch("READY") == "READY", "the journal works again")
+    check(s.crash().client()("READ", "k"), None)
+
+
+@test
+def a_failed_sync_does_not_undo_what_was_acknowledged(t):
+    shims, s = slow(t)
+    c, watch = s.clients(2)
+    fence = c.acquire("k", "LEASE", 20000, "VALUE", "old")
+    check(c("EXTEND", "k", fence, 40000, "VALUE", "new"), 40000)
+    c.send("ACQUIRE", "long", "LEASE", 600000)
+    to_be_durable(t, s, watch)
+    shims.sync(errno.EIO)
+    check_error(c.reply(), "IO")
+    check([watch("READ", "long"), watch("CHECK", "k", fence)], [None, 1])
+    value, _, left = watch("READ", "k")[:3]
+    check_that(value == b"new" and left > 20000, "%r, %d ms are left" % (value, left))
+
+
+@test
+def extensions_are_undone_before_their_connections_are_closed(t):
+    shims, s = slow(t)
+    shims.sync(0)
+    subscriber, c, other, watch = s.client(3), *s.clients(3)
+    subscriber.subscribe("lock:x")
+    fence = c.acquire("k", "LEASE", 600000, "VALUE", "old")
+    shims.sync(-1)
+    subscriber.send("EXTEND", "k", fence, 900000, "VALUE", "new")
+    to_be_durable(t, s, watch)
+    c.send("EXTEND", "k", fence, 1200000)
+    to_be_durable(t, s, watch, 2)
+    shims.write(errno.EIO)
+    sends_in_vain(other, ("ACQUIRE", "x", "LEASE", 20000))  # the subscriber hears of it, so it is closed
+    check_error(c.reply(), "IO")
+    check_lease(watch, "k", b"old", fence, 600000)
+    shims.sync(0)
+    shims.write(0)
+    t.until(lambda: watch("READY") == "READY", "the journal works again")
 
 
 class Traffic:

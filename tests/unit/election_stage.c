@@ -29,6 +29,7 @@ static void say_order(struct election_stage *s, const struct sl_election_order *
             say(s, "\n");
             break;
         case SL_ELECTION_ORDER_RENEW: say(s, "renew %" PRIu64 "\n", x->term); break;
+        case SL_ELECTION_ORDER_RESIGN: say(s, "resign %" PRIu64 "\n", x->term); break;
         case SL_ELECTION_ORDER_DOUBT:
             say(s, "doubt %s of %" PRIu64 "\n", sights[x->sight], x->term);
             break;

@@ -12,6 +12,8 @@
 
 #include "test.h"
 
+#include "relay_stage.h"
+#include "storage/etcd/client.h"
 #include "storage/lmdb/store.h"
 
 /* --- The disk ---------------------------------------------------------------- */
@@ -383,4 +385,51 @@ const char *value_of(struct stage *s, const char *table, const char *key)
     assert_int_equal(a.got.status, SLUICE_OK);
     kept = a.bytes;
     return a.got.found ? kept : NULL;
+}
+
+/* --- etcd -------------------------------------------------------------------- */
+
+sl_ms now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (sl_ms)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+void run_for(struct stage *s, sl_ms ms)
+{
+    sl_ms until = now_ms() + ms, now;
+    struct pollfd p = {sl_storage_fd(s->storage), POLLIN, 0};
+    while ((now = now_ms()) < until) {
+        poll(&p, 1, (int)(until - now));
+        stage_work(s);
+    }
+}
+
+void run_until_lost(struct stage *s, int count)
+{
+    struct pollfd p = {sl_storage_fd(s->storage), POLLIN, 0};
+    while (relay_lost() < count) {
+        poll(&p, 1, 10);
+        stage_work(s);
+    }
+}
+
+uint64_t number_of(const struct stage *s, const char *key, size_t n, const char *name)
+{
+    char whole[SL_STORAGE_JOURNAL_KEY_BYTES_MAX + 300],
+        base64[sizeof whole * 4 / 3 + 8];
+    char json[sizeof base64 + 100], wanted[40];
+    size_t prefix = strlen(s->prefix);
+    memcpy(whole, s->prefix, prefix);
+    memcpy(whole + prefix, key, n);
+    sl_etcd_base64_write(base64, (struct sl_bytes){whole, prefix + n});
+    snprintf(json, sizeof json, "{\"key\":\"%s\"}", base64);
+    char *answer = etcd_ask(&members, 0, "/v3/kv/range", json, NULL);
+    assert_non_null(answer);
+    snprintf(wanted, sizeof wanted, "\"%s\":\"", name);
+    const char *at = strstr(answer, wanted);
+    uint64_t number = at != NULL ? strtoull(at + strlen(wanted), NULL, 10) : 0;
+    free(answer);
+    return number;
 }

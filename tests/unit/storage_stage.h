@@ -106,4 +106,16 @@ extern struct disk disk;
 void hold_disk(struct stage *s, struct asked *first);
 void release_disk(void);
 
+/* --- etcd -------------------------------------------------------------------- */
+
+sl_ms now_ms(void);
+
+/* Let a storage work for this long, or until the relay has lost this many requests. */
+void run_for(struct stage *s, sl_ms ms);
+void run_until_lost(struct stage *s, int count);
+
+/* A number that etcd has of a key, without the storage: "version", "mod_revision". The key
+ * is without the prefix. */
+uint64_t number_of(const struct stage *s, const char *key, size_t n, const char *name);
+
 #endif /* SLUICE_STORAGE_STAGE_H */

@@ -748,6 +748,99 @@ UNIT_TEST(an_engine_that_fails_a_deposed_keeper_is_asked_again)
     SAID("read\n");
 }
 
+/* --- Resignation ---------------------------------------------------------------------- */
+
+static struct sl_storage_term resigned(uint32_t node, uint64_t term, uint64_t beat)
+{
+    struct sl_storage_term r = election_reign(node, term, beat);
+    r.resigned = true;
+    return r;
+}
+
+UNIT_TEST(a_term_that_is_resigned_is_claimed_at_once)
+{
+    ELECTION s = watcher();
+    election_told(s, resigned(2, 5, 10)); /* Although node 2 is connected. */
+    SAID("claim after 5\n");
+    election_claimed(s, SLUICE_OK, resigned(2, 5, 10));
+    /* 2000, lengthened, without the longest lease. */
+    SAID("lead 6 after 5 of 2, fences to 1000, quiet 2006\nkeeper 1 of 6\ndoubt up of "
+         "6\n");
+    TOLD(3, 7, 12); /* A later term is not resigned. */
+    SAID("stop 6\nkeeper 3 of 7\ndoubt up of 7\n");
+}
+
+UNIT_TEST(a_node_that_reads_a_resigned_term_claims_the_next)
+{
+    ELECTION s = election_stage_new(1, 3);
+    SEES(2, UP);
+    election_term_read(s, SLUICE_OK, resigned(2, 5, 9));
+    SAID("read\nkeeper 2 of 5\ndoubt up of 5\nclaim after 5\n");
+    election_claimed(s, SLUICE_ESTALE, election_reign(3, 6, 10));
+    SAID("keeper 3 of 6\ndoubt up of 6\n");
+    assert_int_equal(election_view(s).claims, 1);
+}
+
+UNIT_TEST(a_keeper_that_resigns_stops_at_once_and_lets_others_claim)
+{
+    ELECTION s = keeper();
+    sl_election_resign(s->election, s->now, true);
+    election_settle(s);
+    SAID("resign 6\nstop 6\nkeeper none of 6\n");
+    election_told(s, resigned(1, 6, 20));
+    for (int i = 0; i < 299; i++) {
+        election_passes(s, 10);
+        if (election_said(s, "read\n"))
+            election_term_read(s, SLUICE_OK, resigned(1, 6, 20));
+    }
+    assert_false(election_said(s, "claim"));
+    UNHEARD;
+    TOLD(3, 7, 21);
+    SAID("keeper 3 of 7\ndoubt up of 7\n");
+}
+
+/* Nobody else has claimed it. */
+UNIT_TEST(a_node_that_has_resigned_claims_after_a_silence)
+{
+    ELECTION s = keeper();
+    sl_election_resign(s->election, s->now, false);
+    election_settle(s);
+    SAID("stop 6\nkeeper none of 6\n");
+    for (int i = 0; i < 400 && !election_said(s, "claim"); i++) {
+        election_passes(s, 10);
+        if (!election_said(s, "read\n")) continue;
+        UNHEARD;
+        TERM_READ(1, 6, 20);
+    }
+    SAID("claim after 6 beat 20\n");
+}
+
+UNIT_TEST(a_node_that_has_resigned_never_leads_in_that_term_again)
+{
+    ELECTION s = keeper();
+    election_passes(s, 500);
+    SAID("renew 6\n");
+    sl_election_resign(s->election, s->now, true);
+    election_settle(s);
+    UNHEARD;
+    RENEWED(); /* The heartbeat was under way. */
+    assert_int_equal(election_view(s).state, SL_ELECTION_WATCHING);
+    assert_int_equal(election_view(s).authority_end_ms, 0);
+    election_refused(s, 6);
+    TERM_READ(1, 6, 20); /* The mark was lost. */
+    SAID("");
+    sl_election_resign(s->election, s->now, true); /* It does not lead. */
+    election_settle(s);
+    SAID("");
+}
+
+UNIT_TEST(a_node_that_has_resigned_and_was_restarted_claims_at_once)
+{
+    ELECTION s = election_stage_new(1, 3);
+    election_term_read(s, SLUICE_OK, resigned(1, 5, 9));
+    SAID("read\nkeeper none of 5\nclaim after 5\n");
+}
+
 /* --- Orders -------------------------------------------------------------------------- */
 
 UNIT_TEST(orders_that_nobody_fetches_do_not_add_up)

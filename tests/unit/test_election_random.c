@@ -467,6 +467,7 @@ static void obey(struct world *w, uint32_t n, const struct sl_election_order *x)
                 w, n,
                 (struct op){.type = RENEW, .term = x->term, .longest_ms = me->wish_ms});
             break;
+        case SL_ELECTION_ORDER_RESIGN: break;
         case SL_ELECTION_ORDER_DOUBT: tells_doubt(w, n, x); break;
         case SL_ELECTION_ORDER_LEAD: leads(w, n, x); break;
         case SL_ELECTION_ORDER_STOP:

@@ -25,6 +25,8 @@ static struct sl_guest guest; /* A client of node 2, */
 static struct sl_session guest_session;
 static struct sl_now now;
 static struct sl_failover_order last; /* The last order LEAD. */
+static uint32_t lead_linked; /* The nodes that report before the journal is read. */
+static bool journal_waits;   /* The test itself answers the read of the journal. */
 static char said[4096];
 static const uint32_t linked = 1u << 2 | 1u << 3;
 
@@ -48,8 +50,13 @@ static int setup(void **state)
     (void)state;
     now = (struct sl_now){1000, 1000000};
     table = sl_table_new(&limits, (struct sl_hash_key){7, 0});
-    const struct sl_failover_settings s = {
-        .self = SELF, .keeper_wait_ms = 5000, .hash_key = {7, 0}, .table = table};
+    const struct sl_failover_settings s = {.self = SELF,
+                                           .keeper_wait_ms = 5000,
+                                           .hash_key = {7, 0},
+                                           .table = table,
+                                           .volatile_ms = 10000,
+                                           .entries_max = 10,
+                                           .entry_bytes_max = 4000};
     assert_true(sl_failover_init(&node, &s, now.ms));
     sl_election_members(node.election, now.ms, ids, 3);
     for (uint64_t i = 1; i <= CLIENTS; i++) {
@@ -58,6 +65,8 @@ static int setup(void **state)
     }
     sl_session_begin(&guest_session, 50, 0);
     said[0] = '\0';
+    journal_waits = false;
+    lead_linked = 0;
     return 0;
 }
 
@@ -72,6 +81,15 @@ static int teardown(void **state)
     return 0;
 }
 
+/* The journal is empty. */
+static void read_journal(uint64_t term)
+{
+    const struct sl_storage_result empty = {.status = SLUICE_OK};
+    uint32_t bad;
+    assert_int_equal(sl_failover_journal_read(&node, now, term, &empty, &bad),
+                     SLUICE_OK);
+}
+
 static void say_order(const struct sl_failover_order *o)
 {
     int term = (int)o->term;
@@ -81,11 +99,21 @@ static void say_order(const struct sl_failover_order *o)
         case SL_FAILOVER_ORDER_RENEW:
             say("renew %d with %d %d\n", term, (int)o->fence_limit, (int)o->longest_ms);
             break;
+        case SL_FAILOVER_ORDER_RECORD:
+            say("record %u in %d\n", o->write_count, term);
+            break;
+        case SL_FAILOVER_ORDER_JOURNAL:
+            if (journal_waits) say("read the journal of %d\n", term);
+            else read_journal(5);
+            break;
+        case SL_FAILOVER_ORDER_RESIGN:
+            say("resign %d at %d\n", term, (int)o->clock_ms);
+            break;
         case SL_FAILOVER_ORDER_DOUBT: break;
         case SL_FAILOVER_ORDER_LEAD:
             say("lead %d\n", term);
             last = *o;
-            sl_failover_lead(&node, now.ms, o, linked);
+            sl_failover_lead(&node, now.ms, o, lead_linked);
             sl_table_set_fences(table, o->before.fence_limit, SL_FENCE_MAX);
             break;
         case SL_FAILOVER_ORDER_STOP: say("stop %d\n", term); break;
@@ -113,6 +141,8 @@ static const char *orders(void)
     while (sl_route_next(&node.route, now.ms, true, &r)) {
         if (r.type != SL_ROUTE_ORDER_SEND) continue;
         if (r.message.type == SL_FAILOVER_COME) say("COME %d\n", (int)r.message.term);
+        if (r.message.type == SL_FAILOVER_ORIGIN && r.message.session == 0)
+            say("ORIGIN %d\n", (int)r.message.origin);
         if (r.message.type == SL_FAILOVER_RECLAIM)
             say("RECLAIM %d %.*s left %d\n", (int)r.message.session,
                 (int)r.message.key.n, r.message.key.at,
@@ -136,7 +166,7 @@ static struct sl_storage_result result(int status, uint64_t term, uint32_t keepe
 }
 
 /* This node was the keeper of term 4 before a restart, and becomes the keeper of term 5. */
-static void lead(void)
+static const char *claim(void)
 {
     const struct sl_storage_result before = result(SLUICE_OK, 4, SELF);
     struct sl_storage_result claimed = result(SLUICE_OK, 5, SELF);
@@ -144,7 +174,17 @@ static void lead(void)
     sl_failover_term_read(&node, now.ms, now.ms, &before);
     assert_string_equal(orders(), "keeper 0 of 4\nclaim after 4\n");
     sl_failover_claimed(&node, now.ms, now.ms, &claimed);
-    assert_string_equal(orders(), "lead 5\n");
+    return orders();
+}
+
+static void lead(void)
+{
+    assert_string_equal(claim(), "lead 5\n");
+}
+
+static void lead_without_journal(void)
+{
+    assert_string_equal(claim(), "lead 5\nread the journal of 5\n");
 }
 
 /* Become the keeper, and end the wait for old leases. */
@@ -247,8 +287,9 @@ UNIT_TEST(a_new_keeper_reclaims_the_grants_of_its_own_clients)
     sl_ledger_put(&node.route.ledger, &x, NULL);
     x.fence = 14;
     x.end_ms = now.ms + 9000;
-    x.unwanted = true;
-    x.key = text("unwanted");
+    x.origin = 77;
+    x.key = text("withdrawn");
+    assert_true(sl_withdrawn_add(&node.route.withdrawn, 77, x.key, 13, SL_NEVER));
     sl_ledger_put(&node.route.ledger, &x, NULL);
     assert_false(sl_failover_reclaim_own(&node, now, &given_ms)); /* Not the keeper. */
     lead();
@@ -256,7 +297,7 @@ UNIT_TEST(a_new_keeper_reclaims_the_grants_of_its_own_clients)
     while (sl_failover_reclaim_own(&node, now, &given_ms)) given += given_ms;
     assert_int_equal(given, 9000);
     assert_true(is_held("leased") && is_held("unleased"));
-    assert_false(is_held("left") || is_held("expired") || is_held("unwanted"));
+    assert_false(is_held("left") || is_held("expired") || is_held("withdrawn"));
     assert_true(sl_session_holds(&clients[2]));
     assert_int_equal(node.route.ledger.by_fence.count, 0);
 }
@@ -284,6 +325,7 @@ UNIT_TEST(a_deposed_keeper_hands_its_grants_over_when_all_are_copied)
     sl_failover_receive(&node, now, 2, &m, text(""), text(""), linked);
     orders();
     assert_int_equal(sl_guests_open(&node.guests, &guest, 2, 77, &guest_session), 0);
+    guest_session.origin = 77;
     assert_int_equal(acquire(&guest_session, "its lease", 9000), SLUICE_OK);
     assert_int_equal(acquire(&guest_session, "its lock", 0), SLUICE_OK);
     assert_int_equal(acquire(&clients[1], "lease", 9000), SLUICE_OK);
@@ -306,10 +348,269 @@ UNIT_TEST(a_deposed_keeper_hands_its_grants_over_when_all_are_copied)
     const char *sent = orders();
     assert_non_null(strstr(sent, "RECLAIM 1 lease left 9000\n"));
     assert_non_null(strstr(sent, "RECLAIM 1 lock left -1\n"));
-    assert_non_null(strstr(sent, "RECLAIM 0 its lease left 9000\n"));
+    assert_non_null(strstr(sent, "ORIGIN 77\nRECLAIM 0 its lease left 9000\n"));
     assert_null(strstr(sent, "its lock")); /* Node 2 reports it itself. */
     assert_null(strstr(sent, "broken"));
+    /* No withdrawal may release what the client knows. */
+    assert_true(sessions[1].known_fence > 1000 && sessions[3].known_fence == 0);
     sl_guests_over(&node.guests, &guest);
+}
+
+/* --- The journal ------------------------------------------------------------------------------- */
+
+UNIT_TEST(a_new_keeper_grants_nothing_before_it_has_read_the_journal)
+{
+    struct sl_storage_result lost = {.status = SLUICE_EIO};
+    uint32_t bad;
+    journal_waits = true;
+    lead_without_journal();
+    assert_true(node.guests.reports_until_ms != 0);
+    now.ms += 100000;
+    sl_table_set_authority(table, SL_NEVER);
+    assert_int_equal(acquire(&clients[1], "k", 1000), SLUICE_ERECOVERING);
+    assert_false(
+        sl_guests_reports_end(&node.guests, now.ms)); /* It cannot say "not held". */
+    orders();
+    assert_int_equal(sl_failover_journal_read(&node, now, 5, &lost, &bad), SLUICE_OK);
+    assert_null(strstr(orders(), "read the journal")); /* Not at once. */
+    now.ms += 250;
+    assert_non_null(strstr(orders(), "read the journal of 5\n"));
+    read_journal(4); /* An answer to an earlier read. */
+    assert_int_equal(acquire(&clients[1], "k", 1000), SLUICE_ERECOVERING);
+    orders();
+    read_journal(5);
+    assert_true(sl_guests_reports_end(&node.guests, now.ms));
+    assert_int_equal(acquire(&clients[1], "k", 1000), SLUICE_OK);
+}
+
+UNIT_TEST(a_new_keeper_grants_nothing_if_the_journal_has_an_invalid_entry)
+{
+    const struct sl_storage_row row = {text("g0"), text("x")};
+    const struct sl_storage_result r = {
+        .status = SLUICE_OK, .rows = &row, .row_count = 1};
+    uint32_t bad = 7;
+    journal_waits = true;
+    lead_without_journal();
+    assert_int_equal(sl_failover_journal_read(&node, now, 5, &r, &bad), SLUICE_EINVAL);
+    assert_int_equal(bad, 0);
+    now.ms += 100000;
+    sl_table_set_authority(table, SL_NEVER);
+    assert_null(strstr(orders(), "read the journal"));
+    assert_int_equal(acquire(&clients[1], "k", 1000), SLUICE_ERECOVERING);
+}
+
+UNIT_TEST(a_long_lease_is_recorded_in_the_term_of_the_keeper)
+{
+    struct sl_storage_result r = result(SLUICE_OK, 5, SELF);
+    lead_and_wait();
+    assert_int_equal(acquire(&clients[1], "k", 60000), SLUICE_OK);
+    assert_string_equal(orders(), "record 1 in 5\n");
+    assert_false(sl_failover_recorded(&node, now.ms, 4, &r)); /* Of an earlier term. */
+    now.ms += 250;
+    assert_non_null(strstr(orders(), "record 1 in 5\n"));
+    assert_true(sl_failover_recorded(&node, now.ms, 5, &r));
+    assert_int_equal(acquire(&clients[1], "l", 60000), SLUICE_OK);
+    orders();
+    r = result(SLUICE_ESTALE, 6, 2);
+    assert_false(sl_failover_recorded(&node, now.ms, 5, &r));
+    assert_non_null(strstr(orders(), "stop 5\n")); /* The storage has a newer term. */
+    assert_null(node.journal.rules);
+}
+
+UNIT_TEST(journal_time_is_renewed_with_the_term)
+{
+    struct sl_storage_result before = result(SLUICE_OK, 4, SELF);
+    struct sl_failover_order o;
+    orders();
+    before.term_record.clock_ms = 5000;
+    sl_failover_term_read(&node, now.ms, now.ms, &before);
+    while (sl_failover_next(&node, now.ms, &o))
+        if (o.type == SL_FAILOVER_ORDER_CLAIM) assert_int_equal(o.clock_ms, 5000);
+    before.term_record.term = before.term = 5;
+    sl_failover_claimed(&node, now.ms, now.ms, &before);
+    orders();
+    now.ms += 1000;
+    sl_failover_tick(&node, now.ms);
+    bool renewed = false;
+    while (sl_failover_next(&node, now.ms, &o))
+        if (o.type == SL_FAILOVER_ORDER_RENEW) {
+            assert_int_equal(o.clock_ms, 5998); /* A little slower than the clock. */
+            renewed = true;
+        }
+    assert_true(renewed);
+}
+
+/* --- Resignation ------------------------------------------------------------------------------- */
+
+static struct sl_storage_result ok(void)
+{
+    return result(SLUICE_OK, 5, SELF);
+}
+
+/* The keeper has two short leases, a long one that is recorded, and a grant without a lease. */
+static sl_fence lead_with_leases(void)
+{
+    const struct sl_storage_result r = ok();
+    struct sl_grant_view v;
+    lead_and_wait();
+    assert_int_equal(acquire(&clients[1], "long", 60000), SLUICE_OK);
+    assert_string_equal(orders(), "record 1 in 5\n");
+    assert_true(sl_failover_recorded(&node, now.ms, 5, &r));
+    assert_int_equal(acquire(&clients[1], "short", 3000), SLUICE_OK);
+    assert_int_equal(acquire(&clients[2], "other", 2000), SLUICE_OK);
+    assert_int_equal(acquire(&guest_session, "loose", 0), SLUICE_OK);
+    assert_true(sl_table_newest(table, now, text("short"), &v));
+    return v.fence;
+}
+
+UNIT_TEST(a_keeper_that_resigns_records_its_short_leases_first)
+{
+    const struct sl_storage_result r = ok();
+    lead_with_leases();
+    assert_string_equal(orders(), ""); /* A short lease needs no record. */
+    now.ms += 100;
+    assert_true(sl_failover_resign(&node, now.ms));
+    assert_string_equal(orders(), "record 2 in 5\n");
+    now.ms += 100;
+    assert_string_equal(orders(), ""); /* Not before they are durable. */
+    assert_true(sl_failover_recorded(&node, now.ms, 5, &r));
+    assert_string_equal(orders(), "resign 5 at 199\nstop 5\nkeeper 0 of 5\n");
+    assert_false(node.resigning);
+}
+
+UNIT_TEST(a_keeper_that_resigns_grants_and_extends_nothing)
+{
+    const struct sl_storage_result r = ok();
+    struct sl_table_stats stats;
+    sl_ms left;
+    sl_fence fence = lead_with_leases();
+    assert_true(sl_failover_resign(&node, now.ms));
+    assert_true(sl_failover_resign(&node, now.ms)); /* Again. */
+    assert_int_equal(acquire(&clients[3], "free", 1000), SLUICE_ENOKEEPER);
+    assert_int_equal(sl_table_extend(table, now, &clients[1], text("short"), fence,
+                                     3000, (struct sl_bytes){NULL, 0}, &left),
+                     SLUICE_ENOKEEPER);
+    now.ms += 10;
+    sl_failover_renewed(&node, now.ms, now.ms - 5, 5, &r); /* It changes nothing. */
+    assert_int_equal(acquire(&clients[3], "free", 1000), SLUICE_ENOKEEPER);
+    sl_table_stats(table, &stats);
+    assert_int_equal(stats.authority_until_ms, 0);
+}
+
+UNIT_TEST(a_grant_that_ends_while_its_keeper_resigns_is_removed_from_the_journal_first)
+{
+    const struct sl_storage_result r = ok();
+    struct sl_ended past;
+    sl_fence fence = lead_with_leases();
+    assert_true(sl_failover_resign(&node, now.ms));
+    assert_string_equal(orders(), "record 2 in 5\n");
+    assert_int_equal(
+        sl_table_release(table, now, &clients[1], text("short"), fence, &past), 1);
+    assert_true(sl_failover_recorded(&node, now.ms, 5, &r));
+    assert_string_equal(orders(), "record 1 in 5\n");
+    assert_true(sl_failover_recorded(&node, now.ms, 5, &r));
+    assert_string_equal(orders(), "resign 5 at 0\nstop 5\nkeeper 0 of 5\n");
+}
+
+UNIT_TEST(many_leases_are_recorded_in_steps)
+{
+    const struct sl_storage_result r = ok();
+    char key[16];
+    int writes = 0;
+    lead_and_wait();
+    for (int i = 0; i < 25; i++) {
+        snprintf(key, sizeof key, "k%d", i);
+        assert_int_equal(acquire(&clients[1], key, 3000), SLUICE_OK);
+    }
+    assert_true(sl_failover_resign(&node, now.ms));
+    for (const char *said_now = orders(); strstr(said_now, "resign") == NULL;
+         said_now = orders()) {
+        if (strstr(said_now, "record") == NULL) continue;
+        assert_true(sl_failover_recorded(&node, now.ms, 5, &r));
+        writes++;
+    }
+    assert_in_range(writes, 3, 5); /* At most ten entries each. */
+}
+
+UNIT_TEST(a_keeper_whose_leases_cannot_be_recorded_stops_without_the_mark)
+{
+    const struct sl_storage_result failed = {.status = SLUICE_EIO};
+    lead_with_leases();
+    assert_true(sl_failover_resign(&node, now.ms));
+    assert_string_equal(orders(), "record 2 in 5\n");
+    now.ms += 1999;
+    assert_null(strstr(orders(), "stop"));
+    sl_failover_recorded(&node, now.ms, 5, &failed);
+    now.ms += 1;
+    const char *last_orders = orders();
+    assert_null(strstr(last_orders, "resign"));
+    assert_non_null(strstr(last_orders, "stop 5\nkeeper 0 of 5\n"));
+    sl_failover_tick(&node, now.ms += 200);
+    assert_null(strstr(orders(), "claim")); /* Others claim first. */
+}
+
+UNIT_TEST(only_a_keeper_that_knows_all_leases_resigns)
+{
+    assert_false(sl_failover_resign(&node, now.ms));
+    lead();
+    assert_false(sl_failover_resign(&node, now.ms)); /* It still waits. */
+    now.ms += last.quiet_ms;
+    assert_true(sl_failover_resign(&node, now.ms));
+}
+
+/* This node becomes the keeper of term 5, after node 3 has resigned. */
+static void lead_after_resignation(void)
+{
+    struct sl_storage_result before = result(SLUICE_OK, 4, 3);
+    struct sl_storage_result claimed = result(SLUICE_OK, 5, 3);
+    before.term_record.resigned = claimed.term_record.resigned = true;
+    orders();
+    sl_failover_term_read(&node, now.ms, now.ms, &before);
+    assert_non_null(strstr(orders(), "claim after 4\n"));
+    sl_failover_claimed(&node, now.ms, now.ms, &claimed);
+    orders();
+}
+
+static void reports(uint32_t from)
+{
+    struct sl_failover_message m = {.type = SL_FAILOVER_COME, .term = 5};
+    sl_failover_receive(&node, now, from, &m, text(""), text(""), linked);
+    m = (struct sl_failover_message){.type = SL_FAILOVER_READY};
+    sl_failover_receive(&node, now, from, &m, text(""), text(""), linked);
+    orders();
+}
+
+UNIT_TEST(the_successor_of_a_keeper_that_resigned_waits_only_for_reports)
+{
+    lead_after_resignation();
+    assert_int_equal(acquire(&clients[1], "k", 1000), SLUICE_ERECOVERING);
+    assert_int_not_equal(node.guests.reports_until_ms, 0);
+    reports(2);
+    assert_true(sl_guests_reports_end(&node.guests, now.ms)); /* Without node 3. */
+    assert_int_equal(acquire(&clients[1], "k", 1000), SLUICE_OK);
+}
+
+UNIT_TEST(the_successor_reads_the_journal_first)
+{
+    journal_waits = true;
+    lead_after_resignation();
+    reports(2);
+    assert_int_equal(acquire(&clients[1], "k", 1000), SLUICE_ERECOVERING);
+    read_journal(5);
+    orders();
+    assert_int_equal(acquire(&clients[1], "k", 1000), SLUICE_OK);
+}
+
+UNIT_TEST(
+    the_successor_waits_for_a_node_that_does_not_report_as_long_as_its_clients_may_hold_locks)
+{
+    lead_after_resignation();
+    reports(3); /* The report of the last keeper is not enough. */
+    assert_int_equal(acquire(&clients[1], "k", 1000), SLUICE_ERECOVERING);
+    assert_in_range(last.quiet_ms, 2001, 2010);
+    now.ms += last.quiet_ms;
+    sl_table_set_authority(table, SL_NEVER);
+    assert_int_equal(acquire(&clients[1], "k", 1000), SLUICE_OK);
 }
 
 /* --- Limits ------------------------------------------------------------------------------------ */
@@ -369,6 +670,19 @@ UNIT_TEST(messages_reach_the_part_that_they_are_for)
     orders();
     sl_failover_linked(&node, now.ms, 2);
     assert_string_equal(orders(), "COME 6\n");
+}
+
+UNIT_TEST(a_node_answers_the_last_keeper_that_knows_of_its_claim_first)
+{
+    const struct sl_failover_message m = {.type = SL_FAILOVER_COME, .term = 7};
+    lead();
+    depose(); /* Node 2 is the keeper of term 6. */
+    orders();
+    uint32_t budget = 1000;
+    sl_failover_export(&node, now, &budget);
+    orders();
+    sl_failover_receive(&node, now, 2, &m, text(""), text(""), linked);
+    assert_string_equal(orders(), "answer node 2\n"); /* NOT: it asks again later. */
 }
 
 int main(void)

@@ -81,6 +81,9 @@ static void say_message(uint32_t to, const struct sl_failover_message *m)
         case SL_FAILOVER_NOTE:
             say("%u: NOTE %.*s\n", to, (int)m->key.n, m->key.at);
             break;
+        case SL_FAILOVER_QUIET:
+            say("%u: QUIET %d node %u\n", to, (int)m->ms, m->what);
+            break;
         case SL_FAILOVER_GONE: say("%u: GONE %zu\n", to, m->gone_count); break;
         default: fail();
     }
@@ -99,6 +102,7 @@ static void carry_out(const struct sl_guests_order *o)
 {
     const struct sl_failover_message *m = &o->message;
     int n = o->guest == NULL ? 0 : (int)o->guest->id;
+    struct sl_ended past;
     switch (o->type) {
         case SL_GUESTS_ORDER_SEND: say_message(o->to, m); break;
         case SL_GUESTS_ORDER_RUN:
@@ -116,6 +120,11 @@ static void carry_out(const struct sl_guests_order *o)
         case SL_GUESTS_ORDER_END:
             say("end %d\n", n);
             sl_table_session_end(table, o->guest->session);
+            break;
+        case SL_GUESTS_ORDER_RELEASE:
+            say("release %.*s %d\n", (int)m->key.n, m->key.at, (int)m->fence);
+            assert_int_equal(
+                sl_table_release(table, now, &own, m->key, m->fence, &past), 1);
             break;
         case SL_GUESTS_ORDER_GIVEN: say("given %d\n", (int)o->ms); break;
         case SL_GUESTS_ORDER_LISTEN: break;
@@ -156,6 +165,7 @@ static void lead(sl_ms quiet_ms)
     sl_table_set_fences(table, 1000, SL_FENCE_MAX);
     if (quiet_ms > 0) sl_table_recover(table, now.ms + quiet_ms);
     sl_guests_lead(&guests, now.ms, TERM, quiet_ms > 0, linked);
+    sl_guests_journal_read(&guests);
 }
 
 /* A node begins a route, and has nothing to report. */
@@ -244,6 +254,27 @@ UNIT_TEST(a_command_in_pieces_arrives_with_its_first_piece)
     assert_int_equal(guest[0].came_ms, now.ms - 40);
 }
 
+/* A node sends its requests in the order of their arrival; the first one was on its way for long. */
+UNIT_TEST(requests_of_a_node_keep_their_order)
+{
+    lead(0);
+    come(2);
+    come(3);
+    RECEIVE(2, DO, .session = 5, .bytes = text("x"), .last = true, .ms = 100);
+    orders();
+    now.ms += 50;
+    RECEIVE(2, DO, .session = 6, .bytes = text("x"), .last = true, .ms = 200);
+    orders();
+    RECEIVE(3, DO, .session = 7, .bytes = text("x"), .last = true, .ms = 200);
+    orders();
+    assert_int_equal(guest[1].arrived_ms, now.ms - 150);
+    assert_int_equal(guest[2].arrived_ms, now.ms - 200);
+    come(2); /* A new route. */
+    RECEIVE(2, DO, .session = 5, .bytes = text("x"), .last = true, .ms = 900);
+    orders();
+    assert_int_equal(guest[3].arrived_ms, now.ms - 900);
+}
+
 UNIT_TEST(the_clients_of_two_nodes_are_different)
 {
     lead(0);
@@ -290,7 +321,98 @@ UNIT_TEST(a_grant_that_no_client_knows_is_released)
     orders();
     sl_fence fence = acquire(&session[0], "k", 30000);
     RECEIVE(2, DROP, .session = 5, .key = text("k"), .fence = fence);
+    orders();
     assert_false(is_held("k", fence));
+}
+
+/* Node 2 does not know whether a request of its client was granted. */
+UNIT_TEST(a_withdrawn_grant_is_released)
+{
+    lead(0);
+    come(2);
+    RECEIVE(2, ORIGIN, .session = 5, .origin = 77);
+    RECEIVE(2, ORIGIN, .session = 6, .origin = 78);
+    orders();
+    sl_fence known = acquire(&session[0], "k", 30000);
+    sl_fence other = acquire(&session[1], "l", 30000);
+    RECEIVE(2, WITHDRAW, .origin = 77, .key = text("k"), .fence = known);
+    RECEIVE(2, WITHDRAW, .origin = 77, .key = text("l"), .fence = known);
+    RECEIVE(2, WITHDRAW, .origin = 0, .key = text("k"), .fence = 0);
+    assert_string_equal(orders(), "");
+    sl_fence fence = acquire(&session[0], "m", 30000);
+    sl_fence unleased = acquire(&session[0], "n", 0);
+    come(2); /* The link broke. */
+    RECEIVE(2, WITHDRAW, .origin = 77, .key = text("m"), .fence = known);
+    char line[40];
+    snprintf(line, sizeof line, "release m %d\n", (int)fence);
+    assert_string_equal(orders(), line);
+    RECEIVE(2, WITHDRAW, .origin = 77, .key = text("n"), .fence = known);
+    assert_string_equal(orders(), "");
+    assert_true(is_held("k", known) && is_held("l", other) && is_held("n", unleased));
+    assert_false(is_held("m", fence));
+    assert_int_equal(guests.withdrawn.by_origin.count, 0);
+}
+
+/* Another node reports the grant of a client of node 2 later: it was the keeper. */
+UNIT_TEST(a_withdrawn_grant_is_not_added_later)
+{
+    lead(10000);
+    come(2);
+    come(3);
+    RECEIVE(2, WITHDRAW, .origin = 77, .key = text("k"), .fence = 400);
+    RECEIVE(2, WITHDRAW, .origin = 78, .key = text("k"), .fence = 400);
+    orders();
+    RECEIVE(3, ORIGIN, .origin = 77, .fence = 401);
+    RECEIVE(3, RECLAIM, .key = text("k"), GRANT(401, 5000));
+    assert_string_equal(orders(), "3: GONE 1\n");
+    RECEIVE(3, RECLAIM, .key = text("k"), GRANT(402, 5000));
+    RECEIVE(3, ORIGIN, .origin = 77, .fence = 400);
+    orders();
+    RECEIVE(3, RECLAIM, .key = text("k"), GRANT(400, 5000));
+    orders();
+    RECEIVE(3, ORIGIN, .origin = 77, .fence = 403);
+    RECEIVE(3, RECLAIM, .key = text("l"), GRANT(403, 5000));
+    orders();
+    RECEIVE(3, ORIGIN, .origin = 78, .fence = 999); /* Of a grant that has ended. */
+    RECEIVE(3, RECLAIM, .key = text("k"), GRANT(404, 5000));
+    orders();
+    assert_false(is_held("k", 401));
+    assert_true(is_held("k", 400) && is_held("k", 402) && is_held("l", 403));
+    assert_true(is_held("k", 404));
+}
+
+/* The keeper knows the grant already, from its journal or from another node. */
+UNIT_TEST(a_withdrawn_grant_is_not_added_again)
+{
+    lead(10000);
+    come(2);
+    come(3);
+    RECEIVE(3, ORIGIN, .origin = 77, .fence = 401);
+    RECEIVE(3, RECLAIM, .key = text("k"), GRANT(401, 5000));
+    orders();
+    RECEIVE(2, WITHDRAW, .origin = 77, .key = text("k"), .fence = 400);
+    assert_string_equal(orders(), "release k 401\n");
+    assert_false(is_held("k", 401));
+    RECEIVE(3, ORIGIN, .origin = 77, .fence = 401);
+    RECEIVE(3, RECLAIM, .key = text("k"), GRANT(401, 5000));
+    assert_string_equal(orders(), "3: GONE 1\n");
+    assert_false(is_held("k", 401));
+}
+
+/* The new keeper itself does not know whether a request of its client was granted. */
+UNIT_TEST(a_keeper_does_not_add_grants_that_it_has_withdrawn)
+{
+    struct sl_withdrawn mine;
+    sl_withdrawn_init(&mine, (struct sl_hash_key){7, 0});
+    assert_true(sl_withdrawn_add(&mine, 77, text("k"), 400, 90000));
+    guests.own = &mine;
+    lead(10000);
+    come(3);
+    RECEIVE(3, ORIGIN, .origin = 77, .fence = 401);
+    RECEIVE(3, RECLAIM, .key = text("k"), GRANT(401, 5000));
+    assert_string_equal(orders(), "3: GONE 1\n");
+    assert_false(is_held("k", 401));
+    sl_withdrawn_free(&mine);
 }
 
 UNIT_TEST(a_failed_command_of_a_transaction_is_passed_on)
@@ -506,6 +628,30 @@ UNIT_TEST(a_new_keeper_waits_for_the_reports_of_all_linked_nodes)
     RECEIVE(3, READY, .ms = 0);
     assert_true(sl_guests_reports_end(&guests, now.ms));
     assert_false(sl_guests_reports_end(&guests, now.ms));
+}
+
+UNIT_TEST(nodes_learn_for_what_a_new_keeper_waits)
+{
+    lead(10000);
+    RECEIVE(3, COME, .term = TERM);
+    orders();
+    RECEIVE(2, COME, .term = TERM);
+    orders();
+    RECEIVE(2, CLOCK, .ms = 5000);
+    assert_string_equal(orders(), "2: QUIET 10000 node 2\n");
+    RECEIVE(2, READY, .ms = 0);
+    orders();
+    RECEIVE(2, CLOCK, .ms = 5000);
+    assert_string_equal(orders(), "2: QUIET 10000 node 3\n");
+    RECEIVE(3, READY, .ms = 0);
+    orders();
+    assert_true(sl_guests_reports_end(&guests, now.ms));
+    now.ms += 4000;
+    RECEIVE(2, CLOCK, .ms = 9000);
+    assert_string_equal(orders(), "2: QUIET 6000 node 0\n");
+    now.ms += 6000;
+    RECEIVE(2, CLOCK, .ms = 15000);
+    assert_string_equal(orders(), "");
 }
 
 UNIT_TEST(a_new_keeper_does_not_wait_for_reports_forever)

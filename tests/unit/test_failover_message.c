@@ -72,6 +72,7 @@ static const struct sl_failover_message full = {.term = 11,
                                                 .last = true,
                                                 .what = SL_SAY_MORE,
                                                 .tx = 14,
+                                                .origin = 16,
                                                 .fence = SL_FENCE_MAX,
                                                 .sight = SL_PEER_CLOSED,
                                                 .key = {"key", 3},
@@ -101,6 +102,7 @@ static void assert_fields(const struct sl_failover_message *m, const char *field
             case 'l': assert_true(m->last); break;
             case 'w': assert_int_equal(m->what, full.what); break;
             case 'x': assert_int_equal(m->tx, full.tx); break;
+            case 'o': assert_int_equal(m->origin, full.origin); break;
             case 'f': assert_true(m->fence == full.fence); break;
             case 'v': assert_int_equal(m->sight, full.sight); break;
             case 'k': assert_true(same(m->key, full.key)); break;

@@ -1,7 +1,8 @@
 /* test_failover_random.c - clusters of three nodes and their storage in one process: links are cut,
  * nodes are killed, the storage is slow or does not answer, clocks run at different speeds. Clients
  * take locks with and without a lease through all nodes. No two of them hold the same lock at
- * the same time, and grants survive a change of the keeper. */
+ * the same time, and grants survive a change of the keeper. No lease remains that no client knows
+ * of. */
 #include <string.h>
 
 #include "history.h"
@@ -14,8 +15,12 @@ enum {
     NODES = 3,
     CLIENTS = 6,
     KEYS = 2,
+    ASKS = 1 << 16,
     GUESTS = 64,
     MESSAGES = 512,
+    PARKED = 64,
+    ROWS = 512,
+    VOLATILE = 1000,
     LEASE_MAX = 3000
 };
 
@@ -40,6 +45,7 @@ struct client {
     bool asks;   /* A request is under way. */
     bool leaves; /* It closes its connection, because it could not release its lock. */
     int key;
+    uint32_t ask;             /* The number of its last ACQUIRE. */
     sl_ms lease_ms, asked_ms; /* Of the last request, in true time. */
     /* What it believes: it holds the key under this fence until end_ms, in true time. */
     bool holds;
@@ -67,17 +73,30 @@ struct node {
     struct sl_failover f;
     struct sl_table *table;
     struct guest_of_node guests[GUESTS];
+    uint64_t life;     /* The number of its process. */
     int64_t drift;     /* The clock gains this many milliseconds per 1000 seconds. */
     sl_ms alone_until; /* It reaches neither the storage nor other nodes. */
     bool limits_known; /* The storage knows the limits of this keeper. */
     sl_fence floor;
+    struct parked { /* A reply that waits for the journal. */
+        bool used;
+        uint64_t position;
+        struct client *c;   /* It is for a client of this node, */
+        uint64_t client_id; /* with this session; or */
+        struct sl_guest *guest;
+        int key;
+        sl_fence fence;
+        bool fresh;
+        char reply[40];
+    } parked[PARKED];
     struct operation { /* Of the storage, one of each kind at a time. */
         bool busy, executed;
         struct sl_failover_order order;
         sl_ms asked_ms; /* By the clock of the node. */
         sl_ms at_ms;    /* When it is executed, and then when it is answered. */
         struct sl_storage_result result;
-    } ops[3];
+        bool lost; /* It is executed, but not answered. */
+    } ops[SL_FAILOVER_ORDER_JOURNAL + 1];
 };
 
 static struct node nodes[NODES + 1];
@@ -95,7 +114,28 @@ static struct packet {
     size_t n;
 } packets[MESSAGES];
 static uint64_t packet_number;
-static uint64_t granted, forwarded, extended, changes, reclaimed;
+static uint32_t cut_next[2]; /* The link between these nodes breaks next; 0: none. */
+static uint64_t granted, forwarded, extended, changes, reclaimed, withdrawn, recorded,
+    restored;
+
+/* Every ACQUIRE, by number. */
+static struct ask {
+    uint32_t node;
+    uint64_t life;     /* Of the node. */
+    sl_fence fence[2]; /* Of its last two grants; 0: none. */
+    sl_fence told;     /* The client knows of this grant; 0: of none. */
+    bool under_way;    /* The client waits for the reply. */
+    sl_ms end_ms;      /* When its client got another reply, or left. */
+} asks[ASKS];
+static uint32_t ask_count;
+static uint64_t lives;
+
+/* The journal in the storage, sorted by key. */
+static struct row {
+    char key[32], value[160];
+    size_t key_bytes, value_bytes;
+} rows[ROWS];
+static size_t row_count;
 
 static struct sl_now clock_of(const struct node *n)
 {
@@ -155,6 +195,7 @@ static struct sl_bytes key_of(int key)
 /* No other client may believe that it holds the key. */
 static void check_alone(const struct client *c)
 {
+    if (c->end_ms <= t) return; /* The reply came too late. */
     for (size_t i = 0; i < CLIENTS; i++) {
         const struct client *x = &clients[i];
         if (x == c || !x->holds || x->held_key != c->held_key || x->end_ms <= t)
@@ -176,12 +217,58 @@ static bool keeper_is_cut_off(void)
     return alone || t < storage_down_until;
 }
 
+/* The client got the reply to its ACQUIRE, or left. */
+static void end_ask(const struct client *c, sl_fence told)
+{
+    struct ask *a = &asks[c->ask];
+    if (c->command[0] != 'A' || !a->under_way) return;
+    a->under_way = false;
+    a->told = told;
+    a->end_ms = t;
+}
+
+static const struct ask *ask_of(sl_fence fence)
+{
+    for (uint32_t i = ask_count; i > 0; i--)
+        if (asks[i].fence[0] == fence || asks[i].fence[1] == fence) return &asks[i];
+    CHECK(false && "every grant is recorded");
+    return NULL;
+}
+
+/* The keeper rejects an ACQUIRE, because another grant has the lock. The client of that grant must
+ * know of it, or still wait for the reply. Its node has told the keeper of all other grants on its
+ * current route, before READY; and on an open route, soon after its client has left. */
+static void check_holder(uint32_t keeper, uint32_t ask, sl_fence fence)
+{
+    const struct ask *a = ask_of(fence);
+    const struct sl_route *r = &nodes[a->node].f.route;
+    bool own = a == &asks[ask];
+    bool known = a->told == fence || (a->under_way && !own);
+    bool reported = nodes[a->node].up && nodes[a->node].life == a->life && r->open &&
+                    r->keeper == keeper &&
+                    nodes[keeper].f.guests.nodes[a->node].ready && t - a->end_ms > 50;
+    if (history.shown && !known && (own || reported))
+        printf("# %d: grant %d of an ACQUIRE of node %u, at keeper %u\n", (int)t,
+               (int)fence, a->node, keeper);
+    CHECK(!own && "an ACQUIRE that is sent again finds its own grant");
+    CHECK((known || !reported) && "a lease remains that no client knows of");
+}
+
+/* A keeper releases a grant that no client knows of. */
+static void check_unknown(sl_fence fence)
+{
+    CHECK(ask_of(fence)->told != fence && "a lease that a client knows of is released");
+    withdrawn++;
+}
+
 /* A reply: G fence, E (extended), R (released), or N (no). */
 static void hear(struct client *c, struct sl_bytes reply)
 {
     char kind = reply.at[0];
+    /* Clocks drift, and are rounded down. */
     sl_ms end_ms = c->lease_ms == 0 ? SL_NEVER
-                                    : c->asked_ms + c->lease_ms - c->lease_ms / 500;
+                                    : c->asked_ms + c->lease_ms - c->lease_ms / 500 - 1;
+    end_ask(c, kind == 'G' ? strtoull(reply.at + 2, NULL, 10) : 0);
     c->asks = false;
     if (kind == 'N' && c->command[0] == 'R') c->leaves = true;
     if (kind == 'G') {
@@ -201,9 +288,26 @@ static void hear(struct client *c, struct sl_bytes reply)
     }
 }
 
-/* Run a command of a session at the keeper `id`. Returns the reply. */
-static const char *execute(uint32_t id, struct sl_session *s, struct sl_guest *guest,
-                           const char *command)
+static void park(struct node *n, struct client *c, struct sl_guest *guest, int key,
+                 sl_fence fence, bool fresh, const char *reply)
+{
+    size_t i = 0;
+    while (i < PARKED && n->parked[i].used) i++;
+    CHECK(i < PARKED);
+    n->parked[i] = (struct parked){.used = true,
+                                   .position = n->f.journal.need,
+                                   .c = c,
+                                   .client_id = c != NULL ? c->id : 0,
+                                   .guest = guest,
+                                   .key = key,
+                                   .fence = fence,
+                                   .fresh = fresh};
+    strcpy(n->parked[i].reply, reply);
+}
+
+/* Run a command of a session at the keeper `id`. Returns the reply; NULL: it comes later. */
+static const char *execute(uint32_t id, struct client *c, struct sl_session *s,
+                           struct sl_guest *guest, const char *command)
 {
     static char reply[40];
     struct node *n = &nodes[id];
@@ -213,10 +317,12 @@ static const char *execute(uint32_t id, struct sl_session *s, struct sl_guest *g
     int key = command[2] - '0';
     char *rest;
     sl_fence fence = strtoull(command + 4, &rest, 10);
-    sl_ms lease_ms = strtol(rest, NULL, 10), left_ms;
+    sl_ms lease_ms = strtol(rest, &rest, 10), left_ms;
+    uint32_t ask = (uint32_t)strtoul(rest, NULL, 10);
     bool fresh = command[0] == 'A', good = false;
     strcpy(reply, "N");
     if (!n->limits_known && command[0] != 'R') return reply;
+    sl_keeper_journal_change(&n->f.journal, now.ms);
     if (fresh) {
         const struct sl_want want = {.key = key_of(key),
                                      .per = 1,
@@ -224,9 +330,16 @@ static const char *execute(uint32_t id, struct sl_session *s, struct sl_guest *g
                                      .units = 1,
                                      .lease_ms = lease_ms};
         struct sl_grant g;
-        good = sl_table_acquire(n->table, now, s, &want, &g) == SLUICE_OK;
+        struct sl_grant_view v;
+        int status = sl_table_acquire(n->table, now, s, &want, &g);
+        good = status == SLUICE_OK;
+        if (status == SLUICE_EFULL && sl_table_newest(n->table, now, want.key, &v) &&
+            v.leased)
+            check_holder(id, ask, v.fence);
         if (good) {
             fence = g.fence;
+            asks[ask].fence[1] = asks[ask].fence[0];
+            asks[ask].fence[0] = fence;
             snprintf(reply, sizeof reply, "G %" PRIu64, fence);
         }
     } else if (command[0] == 'E') {
@@ -238,10 +351,15 @@ static const char *execute(uint32_t id, struct sl_session *s, struct sl_guest *g
         strcpy(reply, "R");
     }
     if (!good) return reply;
+    if (n->f.journal.need != 0) {
+        CHECK(n->f.journal.need != SL_JOURNAL_FAILED);
+        park(n, c, guest, key, fence, fresh, reply);
+        if (guest == NULL) return NULL; /* The reply comes later. */
+    }
     size_t count = sl_guests_held(&n->f.guests, now, guest, key_of(key), fence, fresh,
                                   m);
     for (size_t i = 0; i < count; i++) post(id, guest->node, &m[i]);
-    return reply;
+    return n->f.journal.need != 0 ? NULL : reply;
 }
 
 static void close_client(struct client *c)
@@ -250,7 +368,8 @@ static void close_client(struct client *c)
     struct sl_failover_message m;
     if (c->id == 0) return;
     if (c->asks && c->route.known && c->route.request != NULL)
-        sl_route_withdraw(&n->f.route, &c->request);
+        sl_route_withdraw(&n->f.route, clock_of(n).ms, &c->request);
+    end_ask(c, 0);
     if (sl_route_leave(&n->f.route, &c->route, true, &m))
         post(c->node, n->f.route.keeper, &m);
     if (c->lease_ms == 0 || c->end_ms == SL_NEVER) c->holds = false;
@@ -269,6 +388,15 @@ static struct guest_of_node *slot_of(struct sl_guest *g)
 static void close_guest(uint32_t id, struct sl_guest *g, bool cut)
 {
     struct node *n = &nodes[id];
+    for (size_t i = 0; i < PARKED; i++) {
+        struct parked *p = &n->parked[i];
+        if (!p->used || p->guest != g) continue;
+        const struct sl_grant unknown = {.fence = p->fence};
+        if (p->fresh)
+            sl_table_take_back(n->table, clock_of(n), g->session, key_of(p->key),
+                               &unknown);
+        p->used = false;
+    }
     struct guest_of_node *slot = slot_of(g);
     struct sl_failover_message m;
     slot->closed = true;
@@ -277,18 +405,29 @@ static void close_guest(uint32_t id, struct sl_guest *g, bool cut)
     if (!cut) sl_table_session_end(n->table, &slot->session);
 }
 
+static void say_to_guest(uint32_t id, struct sl_guest *g, const char *reply);
+
 static void run(uint32_t id, struct sl_guest *g, struct sl_bytes command)
 {
     char text[40];
     memcpy(text, command.at, command.n);
     text[command.n] = '\0';
-    const char *reply = execute(id, g->session, g, text);
+    const char *reply = execute(id, NULL, g->session, g, text);
+    if (reply != NULL) say_to_guest(id, g, reply);
+}
+
+static void say_to_guest(uint32_t id, struct sl_guest *g, const char *reply)
+{
     g->busy = false;
     const struct sl_failover_message m = {.type = SL_FAILOVER_SAY,
                                           .session = g->id,
                                           .what = SL_SAY_LAST,
                                           .bytes = {reply, strlen(reply)}};
     post(id, g->node, &m);
+    if (reply[0] == 'G' && draw_one_in(50)) { /* The reply is lost. */
+        cut_next[0] = id;
+        cut_next[1] = g->node;
+    }
 }
 
 static void fetch_guests(uint32_t id)
@@ -301,6 +440,14 @@ static void fetch_guests(uint32_t id)
         if (o.type == SL_GUESTS_ORDER_CLOSE) close_guest(id, o.guest, o.cut);
         if (o.type == SL_GUESTS_ORDER_END)
             sl_table_session_end(n->table, o.guest->session);
+        if (o.type == SL_GUESTS_ORDER_RELEASE) {
+            const struct sl_session any = {0};
+            struct sl_ended past;
+            check_unknown(o.message.fence);
+            CHECK(sl_table_release(n->table, clock_of(n), &any, o.message.key,
+                                   o.message.fence, &past) == 1);
+            sl_guests_gone(&n->f.guests, clock_of(n).ms, o.message.fence, false);
+        }
         if (o.type == SL_GUESTS_ORDER_GIVEN) reclaimed++;
     }
 }
@@ -343,9 +490,32 @@ static void begin_term(uint32_t id, const struct sl_failover_order *o)
     n->floor = o->before.fence_limit;
     n->limits_known = false;
     sl_table_set_fences(n->table, n->floor, n->floor);
-    CHECK(sl_failover_write_limits(&n->f, now.ms, n->floor + FENCES, LEASE_MAX));
+    CHECK(sl_failover_write_limits(&n->f, now.ms, n->floor + FENCES, VOLATILE));
     changes++;
     sl_route_resume(&n->f.route);
+}
+
+/* The replies that wait for the journal of a keeper that was deposed. */
+static void requeue(uint32_t id)
+{
+    struct node *n = &nodes[id];
+    for (size_t i = 0; i < PARKED; i++) {
+        struct parked *p = &n->parked[i];
+        if (!p->used) continue;
+        p->used = false;
+        CHECK(p->c != NULL); /* The guests are closed. */
+        if (p->c->id != p->client_id) continue;
+        const struct sl_grant unknown = {.fence = p->fence};
+        const struct sl_bytes none = {0};
+        if (p->fresh) {
+            sl_table_take_back(n->table, clock_of(n), &p->c->session, key_of(p->key),
+                               &unknown);
+            sl_route_withdraw_own(&n->f.route, clock_of(n).ms, &p->c->session,
+                                  key_of(p->key), p->fence, p->c->lease_ms);
+            CHECK(sl_table_describe(n->table, &p->c->session, none, none) == SLUICE_OK);
+        }
+        ask(p->c);
+    }
 }
 
 static void end_term(uint32_t id)
@@ -356,17 +526,38 @@ static void end_term(uint32_t id)
         if (clients[i].node == id && clients[i].id != 0)
             CHECK(sl_route_session_begin(&n->f.route, &clients[i].route,
                                          &clients[i].session) == SLUICE_OK);
+    requeue(id);
+}
+
+/* More of the journal is durable. */
+static void deliver_parked(uint32_t id)
+{
+    struct node *n = &nodes[id];
+    uint64_t durable = sl_journal_durable(n->f.journal.rules);
+    struct sl_failover_message m[2];
+    for (size_t i = 0; i < PARKED; i++) {
+        struct parked *p = &n->parked[i];
+        if (!p->used || p->position > durable) continue;
+        p->used = false;
+        if (p->guest == NULL && p->c->id != p->client_id) continue;
+        size_t count = sl_guests_held(&n->f.guests, clock_of(n), p->guest,
+                                      key_of(p->key), p->fence, p->fresh, m);
+        for (size_t k = 0; k < count; k++) post(id, p->guest->node, &m[k]);
+        if (p->guest != NULL) say_to_guest(id, p->guest, p->reply);
+        else hear(p->c, (struct sl_bytes){p->reply, strlen(p->reply)});
+    }
 }
 
 static void carry_out(uint32_t id, const struct sl_failover_order *o)
 {
     struct node *n = &nodes[id];
-    if (o->type <= SL_FAILOVER_ORDER_RENEW) {
+    if (o->type <= SL_FAILOVER_ORDER_JOURNAL) {
         CHECK(!n->ops[o->type].busy);
         n->ops[o->type] = (struct operation){.busy = true,
                                              .order = *o,
                                              .asked_ms = clock_of(n).ms,
-                                             .at_ms = t + (sl_ms)draw_below(20)};
+                                             .at_ms = t + (sl_ms)draw_below(20),
+                                             .lost = draw_one_in(50)};
     } else if (o->type == SL_FAILOVER_ORDER_DOUBT)
         for (uint32_t i = 1; i <= NODES; i++) post(id, i, &o->message);
     else if (o->type == SL_FAILOVER_ORDER_LEAD) begin_term(id, o);
@@ -419,8 +610,8 @@ static void ask(struct client *c)
     bool needs_reports = c->command[0] != 'A' && n->f.guests.reports_until_ms != 0;
     c->asks = true;
     if (r->leads && !needs_reports) {
-        const char *reply = execute(c->node, &c->session, NULL, c->command);
-        hear(c, (struct sl_bytes){reply, strlen(reply)});
+        const char *reply = execute(c->node, c, &c->session, NULL, c->command);
+        if (reply != NULL) hear(c, (struct sl_bytes){reply, strlen(reply)});
         return;
     }
     CHECK(sl_route_session_begin(r, &c->route, &c->session) == SLUICE_OK);
@@ -429,6 +620,8 @@ static void ask(struct client *c)
                 : c->command[0] == 'R' ? SL_ROUTE_RELEASE
                                        : SL_ROUTE_OTHER,
         .arrived_ms = clock_of(n).ms,
+        .key = key_of(c->key),
+        .lease_ms = c->command[0] == 'A' ? c->lease_ms : 0,
         .bytes = {c->command, strlen(c->command)}};
     if (c->command[0] == 'R')
         c->request.released_fence = sl_route_released(r, &c->route, key_of(c->key),
@@ -449,6 +642,7 @@ static void act(struct client *c)
         memset(&c->route, 0, sizeof c->route);
         c->id = ++last_id;
         sl_session_begin(&c->session, c->id, 0);
+        c->session.origin = sl_route_draw_origin(&nodes[c->node].f.route);
     }
     if (c->holds && c->end_ms <= t) c->holds = false;
     if (c->holds && c->end_ms != SL_NEVER && draw_one_in(2)) {
@@ -466,12 +660,64 @@ static void act(struct client *c)
         c->asked_ms = t;
         c->end_ms = 0;
         c->lease_ms = draw_one_in(3) ? 0 : 100 + (sl_ms)draw_below(LEASE_MAX - 100);
-        snprintf(c->command, sizeof c->command, "A %d 0 %d", c->key, (int)c->lease_ms);
+        CHECK(ask_count + 1 < ASKS);
+        c->ask = ++ask_count;
+        asks[c->ask] = (struct ask){
+            .node = c->node, .life = nodes[c->node].life, .under_way = true};
+        snprintf(c->command, sizeof c->command, "A %d 0 %d %u", c->key,
+                 (int)c->lease_ms, c->ask);
     }
     ask(c);
 }
 
 /* --- The storage ------------------------------------------------------------------------------ */
+
+static int compare_keys(struct sl_bytes a, struct sl_bytes b)
+{
+    size_t n = a.n < b.n ? a.n : b.n;
+    int order = n == 0 ? 0 : memcmp(a.at, b.at, n);
+    return order != 0 ? order : (a.n > b.n) - (a.n < b.n);
+}
+
+static struct sl_bytes row_key(size_t i)
+{
+    return (struct sl_bytes){rows[i].key, rows[i].key_bytes};
+}
+
+static void write_row(const struct sl_storage_write *w)
+{
+    size_t i = 0;
+    while (i < row_count && compare_keys(row_key(i), w->key) < 0) i++;
+    bool found = i < row_count && compare_keys(row_key(i), w->key) == 0;
+    if (found && w->value.at == NULL)
+        memmove(&rows[i], &rows[i + 1], (--row_count - i) * sizeof rows[0]);
+    if (w->value.at == NULL) return;
+    CHECK(row_count < ROWS && w->key.n <= sizeof rows[i].key &&
+          w->value.n <= sizeof rows[i].value);
+    if (!found) memmove(&rows[i + 1], &rows[i], (row_count++ - i) * sizeof rows[0]);
+    rows[i].key_bytes = w->key.n;
+    rows[i].value_bytes = w->value.n;
+    memcpy(rows[i].key, w->key.at, w->key.n);
+    memcpy(rows[i].value, w->value.at, w->value.n);
+    recorded++;
+}
+
+/* Read a page of the journal, which has few rows. */
+static void read_rows(struct operation *op)
+{
+    static struct sl_storage_row page[3];
+    uint32_t n = 0;
+    for (size_t i = 0; i < row_count; i++) {
+        if (compare_keys(row_key(i), op->order.after) <= 0) continue;
+        op->result.more = n == 3;
+        if (n == 3) break;
+        page[n++] = (struct sl_storage_row){row_key(i),
+                                            {rows[i].value, rows[i].value_bytes}};
+    }
+    op->result.rows = page;
+    op->result.row_count = n;
+    restored += n;
+}
 
 static void execute_op(uint32_t id, struct operation *op)
 {
@@ -490,25 +736,39 @@ static void execute_op(uint32_t id, struct operation *op)
             op->result.term_record = stored;
             stored.node = id;
             stored.heartbeat++;
+            stored.clock_ms = o->clock_ms;
         } else op->result.status = SLUICE_ESTALE;
     } else if (o->type == SL_FAILOVER_ORDER_RENEW) {
         if (current) {
             stored.heartbeat++;
             stored.fence_limit = o->fence_limit;
             stored.longest_ms = o->longest_ms;
+            stored.clock_ms = o->clock_ms;
         } else op->result.status = SLUICE_ESTALE;
     }
+    if (o->type == SL_FAILOVER_ORDER_RECORD && current)
+        for (uint32_t i = 0; i < o->write_count; i++) write_row(&o->writes[i]);
+    else if (o->type == SL_FAILOVER_ORDER_RECORD) op->result.status = SLUICE_ESTALE;
     if (o->type != SL_FAILOVER_ORDER_CLAIM || op->result.status != SLUICE_OK)
         op->result.term_record = stored;
     op->result.term = stored.term;
+    if (op->lost && o->type != SL_FAILOVER_ORDER_RECORD) op->result.status = SLUICE_EIO;
 }
 
 static void answer_op(uint32_t id, struct operation *op)
 {
     struct node *n = &nodes[id];
     struct sl_now now = clock_of(n);
+    uint32_t bad;
     op->busy = false;
-    if (op->order.type == SL_FAILOVER_ORDER_READ_TERM)
+    if (op->order.type == SL_FAILOVER_ORDER_JOURNAL) {
+        if (op->result.status == SLUICE_OK) read_rows(op);
+        CHECK(sl_failover_journal_read(&n->f, now, op->order.term, &op->result, &bad) ==
+              SLUICE_OK);
+    } else if (op->order.type == SL_FAILOVER_ORDER_RECORD) {
+        if (sl_failover_recorded(&n->f, now.ms, op->order.term, &op->result))
+            deliver_parked(id);
+    } else if (op->order.type == SL_FAILOVER_ORDER_READ_TERM)
         sl_failover_term_read(&n->f, now.ms, op->asked_ms, &op->result);
     else if (op->order.type == SL_FAILOVER_ORDER_CLAIM)
         sl_failover_claimed(&n->f, now.ms, op->asked_ms, &op->result);
@@ -518,7 +778,7 @@ static void answer_op(uint32_t id, struct operation *op)
             n->limits_known = true;
             sl_table_set_fences(n->table, n->floor, op->order.fence_limit);
         } else if (n->f.route.leads)
-            sl_failover_write_limits(&n->f, now.ms, op->order.fence_limit, LEASE_MAX);
+            sl_failover_write_limits(&n->f, now.ms, op->order.fence_limit, VOLATILE);
     }
 }
 
@@ -556,8 +816,14 @@ static void start(uint32_t id)
     n->drift = drift;
     n->alone_until = alone_until;
     n->table = sl_table_new(&limits, (struct sl_hash_key){7, 0});
-    const struct sl_failover_settings s = {
-        .self = id, .keeper_wait_ms = 5000, .hash_key = {7, 0}, .table = n->table};
+    const struct sl_failover_settings s = {.self = id,
+                                           .keeper_wait_ms = 5000,
+                                           .hash_key = {7, ++lives},
+                                           .table = n->table,
+                                           .volatile_ms = VOLATILE,
+                                           .entries_max = 3,
+                                           .entry_bytes_max = 1000};
+    n->life = lives;
     CHECK(n->table != NULL && sl_failover_init(&n->f, &s, now.ms));
     n->up = true;
     sl_election_members(n->f.election, now.ms, ids, NODES);
@@ -647,6 +913,8 @@ static void isolate(uint32_t id)
 static void inject(bool healed)
 {
     uint32_t a = 1 + (uint32_t)draw_below(NODES), b = 1 + (uint32_t)draw_below(NODES);
+    if (cut_next[0] != 0 && !healed) set_link(cut_next[0], cut_next[1], false);
+    cut_next[0] = 0;
     if (healed) {
         for (a = 1; a <= NODES; a++) nodes[a].alone_until = 0;
         for (a = 1; a <= NODES; a++)
@@ -670,7 +938,7 @@ static void step(bool healed)
     deliver();
     for (uint32_t id = 1; id <= NODES; id++) {
         struct node *n = &nodes[id];
-        for (size_t i = 0; n->up && i < 3; i++) {
+        for (size_t i = 0; n->up && i <= SL_FAILOVER_ORDER_JOURNAL; i++) {
             struct operation *op = &n->ops[i];
             if (op->busy && !op->executed && op->at_ms <= t) execute_op(id, op);
             else if (op->busy && op->executed && op->at_ms <= t) answer_op(id, op);
@@ -691,7 +959,10 @@ static void play(uint64_t number)
     memset(link_up, 0, sizeof link_up);
     stored = (struct sl_storage_term){0};
     t = storage_down_until = 0;
+    cut_next[0] = 0;
+    row_count = 0;
     last_id = 100;
+    ask_count = 0;
     for (size_t i = 0; i < CLIENTS; i++) clients[i].node = 1 + (uint32_t)(i % NODES);
     for (uint32_t i = 1; i <= NODES; i++) {
         nodes[i].drift = (int64_t)draw_below(2001) - 1000;
@@ -708,11 +979,12 @@ UNIT_TEST(no_two_clients_hold_a_lock)
 {
     if (!play_histories("test_failover_random", 100, play)) return;
     print_message("# %d grants, %d extensions, %d replies forwarded, %d terms, %d "
-                  "leases reclaimed\n",
+                  "leases reclaimed, %d withdrawn, %d entries recorded, %d restored\n",
                   (int)granted, (int)extended, (int)forwarded, (int)changes,
-                  (int)reclaimed);
+                  (int)reclaimed, (int)withdrawn, (int)recorded, (int)restored);
+    assert_true(recorded > 1000 && restored > 10);
     assert_true(granted > 1000 && extended > 100 && forwarded > 1000);
-    assert_true(changes > 20 && reclaimed > 10);
+    assert_true(changes > 20 && reclaimed > 10 && withdrawn > 10);
 }
 
 int main(void)

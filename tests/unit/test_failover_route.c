@@ -20,6 +20,8 @@ static struct sl_session table_sessions[CLIENTS + 1];
 static struct sl_route_request requests[CLIENTS + 1];
 static sl_ms now;
 static bool has_space, settles;
+static uint64_t withdrawn_origin; /* In the last WITHDRAW. */
+static int begun;                 /* How many routes have begun. */
 static char said[16384];
 
 static struct sl_bytes text(const char *at)
@@ -61,7 +63,7 @@ static void leave(uint64_t client)
 {
     struct sl_failover_message m;
     struct sl_route_session *n = &sessions[client];
-    if (n->known && n->request != NULL) sl_route_withdraw(&route, n->request);
+    if (n->known && n->request != NULL) sl_route_withdraw(&route, now, n->request);
     if (sl_route_leave(&route, n, true, &m)) {
         size_t at = strlen(said);
         snprintf(said + at, sizeof said - at, "END %d\n", (int)m.session);
@@ -95,6 +97,18 @@ static void say_message(const struct sl_failover_message *m)
         case SL_FAILOVER_CLOCK: say("CLOCK %d\n", (int)m->ms); break;
         case SL_FAILOVER_READY: say("READY\n"); break;
         case SL_FAILOVER_LISTEN: say("LISTEN %d\n", m->yes); break;
+        case SL_FAILOVER_ORIGIN:
+            if (m->session == 0)
+                say("ORIGIN %d of %d\n", (int)m->origin, (int)m->fence);
+            else {
+                assert_true(m->origin != 0 && m->fence == 0);
+                assert_true(m->origin == sessions[n].origin);
+            }
+            break;
+        case SL_FAILOVER_WITHDRAW:
+            say("WITHDRAW %.*s above %d\n", (int)m->key.n, m->key.at, (int)m->fence);
+            withdrawn_origin = m->origin;
+            break;
         case SL_FAILOVER_CLIENT:
             say("CLIENT %.*s\n", (int)m->name.n, m->name.at);
             break;
@@ -157,6 +171,7 @@ static void carry_out(const struct sl_route_order *o)
             say("close %d: %s\n", client, closes[o->close]);
             leave((uint64_t)client);
             break;
+        case SL_ROUTE_ORDER_BEGUN: begun++; break;
         case SL_ROUTE_ORDER_LOST: say("lost\n"); break;
         case SL_ROUTE_ORDER_PUBLISH: say("publish\n"); break;
     }
@@ -193,7 +208,8 @@ static void open_route(uint64_t term)
 /* The keeper reports a grant with this time left, and replies to the ACQUIRE of a client. */
 static void grant(uint64_t client, const char *key, sl_fence fence, sl_ms left_ms)
 {
-    SUBMIT(client, "ACQUIRE", .verb = SL_ROUTE_ACQUIRE);
+    SUBMIT(client, "ACQUIRE", .verb = SL_ROUTE_ACQUIRE, .key = text(key),
+           .lease_ms = left_ms != SL_NEVER ? left_ms : 0);
     orders();
     RECEIVE(HELD, .session = client, .yes = true, .key = text(key),
             .grant = {.fence = fence,
@@ -410,20 +426,134 @@ UNIT_TEST(unanswered_requests_are_sent_again_with_the_time_that_they_have_waited
 }
 
 /* The client received no reply, and the ACQUIRE is sent again. So nobody would release the first
- * grant. */
-UNIT_TEST(a_grant_whose_reply_was_lost_is_dropped)
+ * grant, if there is one. */
+UNIT_TEST(a_grant_whose_reply_was_lost_is_withdrawn)
+{
+    for (int reported = 0; reported < 2; reported++) {
+        open_route(7);
+        SUBMIT(1, "ACQUIRE", .verb = SL_ROUTE_ACQUIRE, .key = text("k"),
+               .lease_ms = 10000);
+        orders();
+        if (reported == 1)
+            RECEIVE(HELD, .session = 1, .yes = true, .key = text("k"),
+                    .grant = {.fence = 5, .leased = true, .left_ms = 10000});
+        uint64_t origin = sessions[1].origin;
+        sl_route_keeper(&route, now, 3, 8);
+        orders();
+        RECEIVE(HERE, .term = 8);
+        assert_string_equal(orders(), "CLOCK 1000\nWITHDRAW k above 0\nREADY\n"
+                                      "describe 1\nDO 1 waited 0: ACQUIRE\n");
+        assert_true(withdrawn_origin == origin && sessions[1].origin != origin);
+        assert_int_equal(route.ledger.by_fence.count, 0);
+        leave(1);
+        sl_withdrawn_clear(&route.withdrawn);
+    }
+}
+
+UNIT_TEST(a_withdrawal_spares_the_grants_that_the_client_knows)
 {
     open_route(7);
-    SUBMIT(1, "ACQUIRE", .verb = SL_ROUTE_ACQUIRE);
+    grant(1, "k", 5, 10000);
+    SUBMIT(1, "ACQUIRE", .verb = SL_ROUTE_ACQUIRE, .key = text("k"), .lease_ms = 10000);
     orders();
-    RECEIVE(HELD, .session = 1, .yes = true, .key = text("k"),
-            .grant = {.fence = 5, .leased = true, .left_ms = 10000});
     sl_route_keeper(&route, now, 3, 8);
     orders();
     RECEIVE(HERE, .term = 8);
-    assert_string_equal(orders(), "CLOCK 1000\ndescribe 1\nDROP 1 k 5\nREADY\nDO 1 "
-                                  "waited 0: ACQUIRE\n");
+    assert_string_equal(orders(), "CLOCK 1000\nWITHDRAW k above 5\n"
+                                  "describe 1\nRECLAIM 1 k 5 left 9979\nREADY\n"
+                                  "DO 1 waited 0: ACQUIRE\n");
+    /* The client knows the second grant too. It has another origin. */
+    RECEIVE(HELD, .session = 1, .yes = true, .key = text("k"),
+            .grant = {.fence = 9, .leased = true, .left_ms = 10000});
+    RECEIVE(SAY, .session = 1, .what = SL_SAY_LAST, .bytes = text("*5"));
+    orders();
+    assert_true(withdrawn_origin != sessions[1].origin);
+    assert_int_equal(sessions[1].known_fence, 9);
+}
+
+/* The keeper ends a grant without a lease together with the session. */
+UNIT_TEST(a_request_without_a_lease_is_not_withdrawn)
+{
+    open_route(7);
+    SUBMIT(1, "ACQUIRE", .verb = SL_ROUTE_ACQUIRE, .key = text("k"));
+    SUBMIT(2, "EXTEND", .key = text("k"), .lease_ms = 10000);
+    orders();
+    RECEIVE(HELD, .session = 1, .yes = true, .key = text("k"), .grant = {.fence = 5});
+    sl_route_link(&route, now);
+    orders();
+    RECEIVE(HERE, .term = 7);
+    assert_string_equal(orders(), "CLOCK 1000\nREADY\n"
+                                  "describe 1\nDO 1 waited 0: ACQUIRE\n"
+                                  "describe 2\nDO 2 waited 0: EXTEND\n");
     assert_int_equal(route.ledger.by_fence.count, 0);
+}
+
+/* Each of them may know of the grant. */
+UNIT_TEST(every_keeper_learns_of_a_withdrawal_until_the_lease_must_have_expired)
+{
+    open_route(7);
+    SUBMIT(1, "ACQUIRE", .verb = SL_ROUTE_ACQUIRE, .key = text("k"), .lease_ms = 10000);
+    orders();
+    sl_route_keeper(&route, now, 0, 0);
+    now += 5000;
+    sl_route_second(&route, now, false);
+    assert_string_equal(orders(), "1 gets NOKEEPER\n");
+    leave(1);
+    sl_ms left_ms = 60000 + 10000;
+    for (uint64_t term = 8; term < 10; term++) {
+        sl_route_keeper(&route, now, 3, term);
+        orders();
+        RECEIVE(HERE, .term = term);
+        assert_non_null(strstr(orders(), "WITHDRAW k above 0\nREADY\n"));
+        assert_string_equal(orders(), "");
+    }
+    now = 1000 + left_ms - 1;
+    sl_route_second(&route, now, false);
+    assert_int_equal(route.withdrawn.by_origin.count, 1);
+    now++;
+    sl_route_second(&route, now, false);
+    assert_int_equal(route.withdrawn.by_origin.count, 0);
+}
+
+/* END comes first: the keeper then grants nothing more for the request. */
+UNIT_TEST(a_client_that_leaves_withdraws_its_request)
+{
+    open_route(7);
+    SUBMIT(1, "ACQUIRE", .verb = SL_ROUTE_ACQUIRE, .key = text("k"), .lease_ms = 10000,
+           .waits = true);
+    SUBMIT(2, "ACQUIRE", .verb = SL_ROUTE_ACQUIRE, .key = text("l"), .lease_ms = 10000);
+    orders();
+    RECEIVE(HELD, .session = 2, .yes = true, .key = text("l"),
+            .grant = {.fence = 5, .leased = true, .left_ms = 10000});
+    said[0] = '\0';
+    leave(1);
+    assert_string_equal(said, "END 1\n");
+    assert_string_equal(orders(), "WITHDRAW k above 0\n");
+    leave(2);
+    assert_string_equal(orders(), "WITHDRAW l above 0\n");
+    assert_int_equal(route.ledger.by_fence.count, 0);
+    has_space = false;
+    SUBMIT(3, "ACQUIRE", .verb = SL_ROUTE_ACQUIRE, .key = text("m"), .lease_ms = 10000);
+    orders();
+    leave(3); /* The keeper does not know its request. */
+    has_space = true;
+    assert_string_equal(orders(), "");
+}
+
+UNIT_TEST(the_origin_of_a_grant_is_handed_over)
+{
+    const struct sl_record x = {.fence = 5,
+                                .origin = 77,
+                                .leased = true,
+                                .end_ms = now + 1000,
+                                .key = text("k"),
+                                .address = text("a")};
+    sl_ledger_put(&route.ledger, &x, NULL);
+    sl_route_keeper(&route, now, 2, 7);
+    orders();
+    RECEIVE(HERE, .term = 7);
+    assert_string_equal(orders(), "CLOCK 1000\nORIGIN 77 of 5\nCLIENT \n"
+                                  "RECLAIM 0 k 5 left 1000\nREADY\n");
 }
 
 UNIT_TEST(a_grant_for_a_client_that_has_left_is_returned)
@@ -668,6 +798,21 @@ UNIT_TEST(the_requests_of_a_new_keeper_run_here)
                         "CLOCK 1000\nREADY\ndescribe 3\nDO 3 waited 0: three\n");
 }
 
+UNIT_TEST(a_node_knows_for_what_the_keeper_waits)
+{
+    open_route(7);
+    assert_int_equal(sl_route_quiet_ms(&route, now), 0);
+    RECEIVE(QUIET, .ms = 10000, .what = 3);
+    now += 1000;
+    assert_int_equal(sl_route_quiet_ms(&route, now), 9000);
+    assert_int_equal(route.quiet_node, 3);
+    now += 1001; /* The keeper does not repeat it. */
+    assert_int_equal(sl_route_quiet_ms(&route, now), 0);
+    RECEIVE(QUIET, .ms = 10000);
+    sl_route_link(&route, now);
+    assert_int_equal(sl_route_quiet_ms(&route, now), 0);
+}
+
 UNIT_TEST(the_keeper_learns_whether_the_node_has_subscribers)
 {
     open_route(7);
@@ -675,9 +820,19 @@ UNIT_TEST(the_keeper_learns_whether_the_node_has_subscribers)
     assert_string_equal(orders(), "CLOCK 1000\nLISTEN 1\n");
     sl_route_second(&route, now, true);
     assert_string_equal(orders(), "CLOCK 1000\n");
-    open_route(8);
+    /* The next keeper learns it at once, and subscribers learn that events may be missing. */
+    sl_route_keeper(&route, now, 2, 8);
+    assert_string_equal(orders(), "COME 8\nLISTEN 1\n");
+    RECEIVE(NOT, .term = 8);
+    now += 20;
+    sl_route_tick(&route, now);
+    assert_string_equal(orders(), "COME 8\nLISTEN 1\n");
+    begun = 0;
+    RECEIVE(HERE, .term = 8);
+    assert_string_equal(orders(), "CLOCK 1020\nREADY\n");
+    assert_int_equal(begun, 1);
     sl_route_second(&route, now, true);
-    assert_string_equal(orders(), "CLOCK 1000\nLISTEN 1\n");
+    assert_string_equal(orders(), "CLOCK 1020\n");
     RECEIVE(EVENT, .channel = text("c"), .bytes = text("t"));
     assert_string_equal(orders(), "publish\n");
 }

@@ -288,8 +288,8 @@ UNIT_TEST(j7_every_difference_makes_another_life)
     recover(LAST);
     assert_true(d.r.same_life);
     const struct sl_life same = life;
-    struct sl_life other[9];
-    for (int i = 0; i < 9; i++) other[i] = same;
+    struct sl_life other[10];
+    for (int i = 0; i < 10; i++) other[i] = same;
     strcpy(other[0].boot, "boot 2");
     strcpy(other[1].boot, "");
     strcpy(other[2].clock, "time 2");
@@ -298,9 +298,10 @@ UNIT_TEST(j7_every_difference_makes_another_life)
     other[5].inode++;
     other[6].keeps_writes = false;
     other[7].had_error = true;
-    for (int i = 0; i < 9; i++) {
+    other[8].mount++;
+    for (int i = 0; i < 10; i++) {
         life = other[i];
-        recover(i == 8 ? LAST - 1 : LAST);
+        recover(i == 9 ? LAST - 1 : LAST);
         assert_false(d.r.same_life);
         assert_non_null(d.r.why_other);
         assert_string_equal(held(), "");
@@ -498,6 +499,7 @@ UNIT_TEST(a_life_is_read_as_it_was_written)
     struct sl_life l = life_of("boot 1"), got;
     l.device = 0x0102030405060708;
     l.inode = 99;
+    l.mount = 77;
     l.wait_until_ms = 123;
     memset(l.machine, 'm', sizeof l.machine); /* Too long. */
     sl_life_write(value, &l);
@@ -507,6 +509,7 @@ UNIT_TEST(a_life_is_read_as_it_was_written)
     assert_int_equal(strlen(got.machine), SL_LIFE_TEXT_BYTES - 1);
     assert_int_equal(got.device, l.device);
     assert_int_equal(got.inode, 99);
+    assert_int_equal(got.mount, 77);
     assert_int_equal(got.wait_until_ms, 123);
     assert_false(sl_life_read((struct sl_bytes){value, sizeof value - 1}, &got));
     value[SL_LIFE_TEXT_BYTES - 1] = 'x';
@@ -651,14 +654,13 @@ UNIT_TEST(j9_random_damage_is_noticed)
     for (int i = 0; i < 20000; i++) {
         memcpy(d.at, copy, n);
         d.n = n;
-        size_t first = n;
+        size_t first = SL_HEADER_BYTES;
         for (uint32_t k = 1 + sl_random_below(&r, 6); k > 0; k--) {
             size_t at = SL_HEADER_BYTES +
                         sl_random_below(&r, (uint32_t)(n - SL_HEADER_BYTES));
-            char byte = (char)sl_random_next(&r);
-            if (d.at[at] != byte && at < first) first = at;
-            d.at[at] = byte;
+            d.at[at] = (char)sl_random_next(&r);
         }
+        while (first < n && d.at[first] == copy[first]) first++;
         if (sl_random_maybe(&r, 2000)) {
             d.n = SL_HEADER_BYTES +
                   sl_random_below(&r, (uint32_t)(n - SL_HEADER_BYTES));

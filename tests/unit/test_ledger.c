@@ -142,6 +142,14 @@ static void an_extension_does_not_change_the_client(void **state)
     assert_text(again.address, "10.0.0.7:1 via node 2");
 }
 
+static void a_late_report_does_not_make_a_record_expire_earlier(void **state)
+{
+    (void)state;
+    put(5, "k", 3000, &conns[0]);
+    put(5, "k", 2000, NULL);
+    assert_int_equal(sl_ledger_find(&ledger, 5)->end_ms, 3000);
+}
+
 static void a_grant_without_a_session_stays_so(void **state)
 {
     (void)state;
@@ -227,16 +235,17 @@ static void a_record_is_as_the_table_sees_it(void **state)
                                     .buckets = 4,
                                     .priority = -5,
                                     .left_ms = 600,
+                                    .origin = 99,
                                     .value = text("value"),
                                     .note = text("note")};
     const struct sl_record r = sl_record_of(text("key"), &v, 8, 1600);
     assert_text(r.key, "key");
     assert_int_equal(r.session, 8);
-    assert_false(r.unwanted);
     assert_true(sl_ledger_put(&ledger, &r, &conns[0]));
     const struct sl_grant_view w = sl_record_view(sl_ledger_find(&ledger, 17), 1000);
     assert_true(w.shared && w.leased && !w.waits && !w.broken);
     assert_int_equal(w.session_id, 8);
+    assert_int_equal(w.origin, 99);
     assert_int_equal(w.fence, 17);
     assert_int_equal(w.units * 100 + w.per * 10 + w.buckets, 234);
     assert_int_equal(w.priority, -5);
@@ -300,9 +309,9 @@ static void put_some(sl_fence f, sl_ms now)
     sl_ms end_ms = leased ? now + 1 + pick(50) : SL_NEVER;
     put(f, "k", end_ms, conn < 0 ? NULL : &conns[conn]);
     if (!plain[f].there) plain[f].conn = conn;
+    if (!plain[f].there || end_ms > plain[f].end_ms) plain[f].end_ms = end_ms;
     plain[f].there = true;
     plain[f].leased = leased;
-    plain[f].end_ms = end_ms;
 }
 
 static void leave(int conn)
@@ -366,6 +375,8 @@ int main(void)
                                         begin, end),
         cmocka_unit_test_setup_teardown(an_extension_does_not_change_the_client, begin,
                                         end),
+        cmocka_unit_test_setup_teardown(
+            a_late_report_does_not_make_a_record_expire_earlier, begin, end),
         cmocka_unit_test_setup_teardown(a_grant_without_a_session_stays_so, begin, end),
         cmocka_unit_test_setup_teardown(the_newest_of_a_key_is_that_of_the_connection,
                                         begin, end),

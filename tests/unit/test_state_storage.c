@@ -89,6 +89,12 @@ void sl_state_deliver_event(struct server *of, struct request *r)
     assert_true(false);
 }
 
+void sl_state_drop_left(struct request *r)
+{
+    (void)r;
+    assert_true(false);
+}
+
 const char *sl_local_why_not(const struct server *server, int status)
 {
     (void)server;
@@ -202,7 +208,7 @@ static void begin_term(long long limit_above_clock, sl_ms longest_ms, sl_ms quie
 static void resign(void)
 {
     leads = false;
-    sl_state_end_term(&s);
+    sl_state_end_term(&s, NULL);
     sl_table_reset(s.table);
     turn();
 }

@@ -44,52 +44,6 @@ static int end(void **state)
     return 0;
 }
 
-static sl_ms now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (sl_ms)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
-/* This many ms of a storage's work. */
-static void run_for(struct stage *s, sl_ms ms)
-{
-    sl_ms until = now_ms() + ms, now;
-    struct pollfd p = {sl_storage_fd(s->storage), POLLIN, 0};
-    while ((now = now_ms()) < until) {
-        poll(&p, 1, (int)(until - now));
-        stage_work(s);
-    }
-}
-
-static void run_until_lost(struct stage *s, int count)
-{
-    struct pollfd p = {sl_storage_fd(s->storage), POLLIN, 0};
-    while (relay_lost() < count) {
-        poll(&p, 1, 10);
-        stage_work(s);
-    }
-}
-
-/* A number that etcd has of a key, without the storage: "version", "mod_revision". */
-static uint64_t number_of(const struct stage *s, const char *key, size_t n,
-                          const char *name)
-{
-    char whole[200], base64[300], json[400], wanted[40];
-    size_t prefix = strlen(s->prefix);
-    memcpy(whole, s->prefix, prefix);
-    memcpy(whole + prefix, key, n);
-    sl_etcd_base64_write(base64, (struct sl_bytes){whole, prefix + n});
-    snprintf(json, sizeof json, "{\"key\":\"%s\"}", base64);
-    char *answer = etcd_ask(&members, 0, "/v3/kv/range", json, NULL);
-    assert_non_null(answer);
-    snprintf(wanted, sizeof wanted, "\"%s\":\"", name);
-    const char *at = strstr(answer, wanted);
-    uint64_t number = at != NULL ? strtoull(at + strlen(wanted), NULL, 10) : 0;
-    free(answer);
-    return number;
-}
-
 /* How often the key of table t was written. */
 static uint64_t writes_of(const struct stage *s, const char *key)
 {
@@ -496,6 +450,45 @@ static struct sl_storage_term look(struct stage *s)
     return got.term_record;
 }
 
+static void must_be(struct sl_storage_term got, sl_ms clock_ms, bool settled,
+                    bool resigned)
+{
+    assert_int_equal(got.clock_ms, clock_ms);
+    assert_int_equal(got.settled, settled);
+    assert_int_equal(got.resigned, resigned);
+}
+
+static int claim_at(struct stage *s, uint64_t term, sl_ms clock_ms,
+                    struct sl_storage_result *got)
+{
+    struct sl_storage_op op = {
+        .type = SL_STORAGE_CLAIM, .term = term, .node = 2, .clock_ms = clock_ms};
+    return do_op(s, &op, got);
+}
+
+static struct sl_storage_op mark(enum sl_storage_op_type type, uint64_t term,
+                                 sl_ms clock_ms, bool settled)
+{
+    return (struct sl_storage_op){.type = type,
+                                  .term = term,
+                                  .fence_limit = 100,
+                                  .longest_ms = 7,
+                                  .clock_ms = clock_ms,
+                                  .settled = settled};
+}
+
+static int renew_at(struct stage *s, uint64_t term, sl_ms clock_ms, bool settled)
+{
+    struct sl_storage_op op = mark(SL_STORAGE_RENEW, term, clock_ms, settled);
+    return do_op(s, &op, NULL);
+}
+
+static int resign(struct stage *s, uint64_t term, sl_ms clock_ms)
+{
+    struct sl_storage_op op = mark(SL_STORAGE_RESIGN, term, clock_ms, true);
+    return do_op(s, &op, NULL);
+}
+
 static int claim_as(struct stage *s, uint64_t term, uint64_t beat, uint32_t node,
                     struct sl_storage_result *got)
 {
@@ -594,6 +587,154 @@ static void a_lost_renewal_fails_and_has_no_effect_when_it_arrives_late(void **s
     }
 }
 
+static void a_claim_reports_the_clock_and_the_marks_of_the_previous_term(void **state)
+{
+    struct stage *s = *state;
+    struct sl_storage_result got;
+    assert_int_equal(claim_at(s, 0, 50, &got), SLUICE_OK);
+    must_be(got.term_record, 0, false, false);
+    must_be(look(&second), 50, false, false);
+    /* The previous keeper never renewed. */
+    assert_int_equal(claim_at(&second, 1, 60, &got), SLUICE_OK);
+    must_be(got.term_record, 50, false, false);
+    assert_int_equal(renew_at(&second, 2, 70, false), SLUICE_OK);
+    must_be(look(s), 70, false, false);
+    assert_int_equal(renew_at(&second, 2, 80, true), SLUICE_OK);
+    must_be(look(s), 80, true, false);
+    assert_int_equal(claim_at(s, 2, 90, &got), SLUICE_OK);
+    must_be(got.term_record, 80, true, false);
+    /* The new term begins without marks. */
+    must_be(look(s), 90, false, false);
+    assert_int_equal(look(s).fence_limit, 100);
+    assert_int_equal(claim_at(&second, 2, 95, &got), SLUICE_ESTALE);
+    must_be(got.term_record, 90, false, false);
+    assert_int_equal(renew_at(s, 3, 100, false), SLUICE_OK);
+    must_be(look(&second), 100, false, false);
+}
+
+/* Where the answer is lost, the record of the previous term is found all the same. */
+static void a_claim_whose_answer_is_lost_reports_the_previous_term(void **state)
+{
+    struct stage *s = *state;
+    struct sl_storage_result got;
+    uint64_t term = 0;
+    for (int w = 0; w < 3; w++)
+        for (int renewed = 0; renewed < 3; renewed++) {
+            sl_ms before = 1000 * w + 100 * renewed + 10;
+            assert_int_equal(claim_at(&second, term, before, NULL), SLUICE_OK);
+            term++;
+            if (renewed > 0)
+                assert_int_equal(renew_at(&second, term, ++before, true), SLUICE_OK);
+            if (renewed > 1)
+                assert_int_equal(resign(&second, term, ++before), SLUICE_OK);
+            look(s);
+            relay_lose(ways[w], "request_delete_range", 1);
+            assert_int_equal(claim_at(s, term, 7, &got), SLUICE_OK);
+            assert_int_equal(relay_lost(), 1);
+            assert_int_equal(got.term, ++term);
+            assert_int_equal(got.term_record.node, 2);
+            must_be(got.term_record, before, renewed > 0, renewed > 1);
+            relay_release();
+            must_be(look(s), 7, false, false);
+            assert_int_equal(renew_at(s, term, 8, false), SLUICE_OK);
+        }
+}
+
+static void a_resigned_term_is_not_renewed(void **state)
+{
+    struct stage *s = *state;
+    struct sl_storage_result got;
+    uint64_t term = claim(s);
+    assert_int_equal(resign(&second, term - 1, 1), SLUICE_ESTALE);
+    assert_int_equal(renew_at(s, term, 10, true), SLUICE_OK);
+    assert_int_equal(resign(s, term, 20), SLUICE_OK);
+    must_be(look(&second), 20, true, true);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(renew_at(s, term, 30, true), SLUICE_ESTALE);
+        assert_int_equal(renew_at(&second, term, 30, true), SLUICE_ESTALE);
+    }
+    /* Again: it is resigned already. */
+    assert_int_equal(resign(s, term, 40), SLUICE_OK);
+    must_be(look(s), 20, true, true);
+    assert_int_equal(claim_at(s, term, 50, &got), SLUICE_OK);
+    must_be(got.term_record, 20, true, true);
+    must_be(look(s), 50, false, false);
+    assert_int_equal(resign(s, term, 60), SLUICE_ESTALE);
+    assert_int_equal(renew_at(s, term, 60, true), SLUICE_ESTALE);
+    assert_int_equal(renew_at(s, term + 1, 70, false), SLUICE_OK);
+    must_be(look(s), 70, false, false);
+    assert_int_equal(resign(s, term + 1, 80), SLUICE_OK);
+    must_be(look(s), 80, true, true);
+}
+
+static void a_renewal_that_arrives_after_the_resignation_has_no_effect(void **state)
+{
+    struct stage *s = *state;
+    for (int w = 0; w < 3; w++) {
+        uint64_t term = claim(s);
+        assert_int_equal(renew_at(s, term, 10, false), SLUICE_OK);
+        relay_lose(ways[w], "request_put", 1);
+        assert_int_equal(renew_at(s, term, 20, true), SLUICE_EIO);
+        assert_int_equal(resign(s, term, 30), SLUICE_OK);
+        assert_int_equal(relay_release(), ways[w] == RELAY_LATE);
+        must_be(look(s), 30, true, true);
+    }
+}
+
+static void a_lost_resignation_can_be_repeated(void **state)
+{
+    struct stage *s = *state;
+    for (int w = 0; w < 3; w++) {
+        uint64_t term = claim(s);
+        assert_int_equal(renew_at(s, term, 10, true), SLUICE_OK);
+        relay_lose(ways[w], "request_put", 1);
+        assert_int_equal(resign(s, term, 20), SLUICE_EIO);
+        assert_int_equal(resign(s, term, 30), SLUICE_OK);
+        must_be(look(s), ways[w] == RELAY_LOSE_ANSWER ? 20 : 30, true, true);
+        assert_int_equal(relay_release(), ways[w] == RELAY_LATE);
+        must_be(look(s), ways[w] == RELAY_LOSE_ANSWER ? 20 : 30, true, true);
+        assert_int_equal(renew_at(s, term, 40, true), SLUICE_ESTALE);
+    }
+}
+
+static void put_key(const struct stage *s, const char *key, const char *value)
+{
+    char whole[100], base64[150], of_value[150], json[400];
+    snprintf(whole, sizeof whole, "%s%s", s->prefix, key);
+    sl_etcd_base64_write(base64, text(whole));
+    sl_etcd_base64_write(of_value, text(value));
+    snprintf(json, sizeof json, "{\"key\":\"%s\",\"value\":\"%s\"}", base64, of_value);
+    free(etcd_ask(&members, 0, "/v3/kv/put", json, NULL));
+}
+
+/* Versions before the journal wrote neither the clock nor the marks. */
+static void the_record_of_an_older_version_has_no_clock_and_no_marks(void **state)
+{
+    struct stage *s = *state;
+    struct sl_storage_result got;
+    put_key(s, "format", "1");
+    put_key(s, "keeper", "5 3 0123456789abcdef.1");
+    put_key(s, "keeper/beat", "9 1000 5000");
+    struct sl_storage_term seen = look(s);
+    assert_int_equal(seen.term, 5);
+    assert_int_equal(seen.fence_limit, 1000);
+    must_be(seen, 0, false, false);
+    assert_int_equal(claim_at(s, 5, 10, &got), SLUICE_OK);
+    assert_int_equal(got.term_record.longest_ms, 5000);
+    must_be(got.term_record, 0, false, false);
+    must_be(look(s), 10, false, false);
+    assert_int_equal(renew_at(s, 6, 20, true), SLUICE_OK);
+    assert_int_equal(resign(s, 6, 30), SLUICE_OK);
+    /* An older version claims the next term, and does not renew it yet. */
+    put_key(s, "keeper", "7 3 0123456789abcdef.2");
+    must_be(look(s), 0, false, false);
+    assert_int_equal(look(s).fence_limit, 100);
+    put_key(s, "keeper/beat", "2 2000 5000");
+    must_be(look(s), 0, false, false);
+    assert_int_equal(claim_at(s, 7, 40, &got), SLUICE_OK);
+    must_be(got.term_record, 0, false, false);
+}
+
 static void another_format_is_rejected_with_a_message(void **state)
 {
     struct stage *s = *state;
@@ -651,6 +792,15 @@ static void a_watcher_is_notified(void **state)
         assert_int_equal(told.longest_ms, 7);
         assert_true(told.heartbeat > beat);
     }
+    assert_int_equal(renew_at(&second, term, 40, true), SLUICE_OK);
+    await_told(s, term, 100);
+    must_be(told, 40, true, false);
+    assert_int_equal(resign(&second, term, 50), SLUICE_OK);
+    while (!told.resigned) run_for(s, 10);
+    assert_int_equal(claim_at(&second, term, 60, NULL), SLUICE_OK);
+    term++;
+    await_told(s, term, 100);
+    must_be(told, 60, false, false);
     /* Data is none of its business. */
     int before = told_count;
     put(&second, term, 1, NULL, "t", "k", "v", NULL);
@@ -839,6 +989,8 @@ static void an_end_does_not_wait_for_a_silent_etcd(void **state)
     struct asked read = {
         .op = {.type = SL_STORAGE_READ, .table = text("t"), .key = text("k")}};
     struct asked renewal = {.op = {.type = SL_STORAGE_RENEW, .term = term}};
+    struct asked resignation = {.op = {.type = SL_STORAGE_RESIGN, .term = term}};
+    struct asked journal = {.op = {.type = SL_STORAGE_JOURNAL, .rows_max = 9}};
     struct asked scan = {
         .op = {.type = SL_STORAGE_SCAN, .table = text("t"), .rows_max = 9}};
     struct asked next = {.op = {.type = SL_STORAGE_CLAIM, .term = term}};
@@ -848,6 +1000,8 @@ static void an_end_does_not_wait_for_a_silent_etcd(void **state)
     submit(s, &read);
     submit(s, &scan);
     submit(s, &renewal);
+    submit(s, &resignation);
+    submit(s, &journal);
     submit(s, &next);
     run_for(s, 20);
     sl_ms before = now_ms();
@@ -857,11 +1011,15 @@ static void an_end_does_not_wait_for_a_silent_etcd(void **state)
     assert_int_equal(read.got.status, SLUICE_EIO);
     assert_int_equal(scan.got.status, SLUICE_EIO);
     assert_int_equal(renewal.got.status, SLUICE_EIO);
+    assert_int_equal(resignation.got.status, SLUICE_EIO);
+    assert_int_equal(journal.got.status, SLUICE_EIO);
     assert_true(next.got.status == SLUICE_EIO || next.got.status == SLUICE_ECLOSED);
     forget(&crowd.asked[0]);
     forget(&read);
     forget(&scan);
     forget(&renewal);
+    forget(&resignation);
+    forget(&journal);
     forget(&next);
     crowd.n = 0;
     relay_lose(RELAY_PASS, "", 0);
@@ -1076,6 +1234,12 @@ int main(void)
         TEST(a_claim_belongs_to_one_node_and_its_data_survives),
         TEST(a_node_recognizes_its_claim_after_a_lost_reply),
         TEST(a_lost_renewal_fails_and_has_no_effect_when_it_arrives_late),
+        TEST(a_claim_reports_the_clock_and_the_marks_of_the_previous_term),
+        TEST(a_claim_whose_answer_is_lost_reports_the_previous_term),
+        TEST(a_resigned_term_is_not_renewed),
+        TEST(a_renewal_that_arrives_after_the_resignation_has_no_effect),
+        TEST(a_lost_resignation_can_be_repeated),
+        TEST(the_record_of_an_older_version_has_no_clock_and_no_marks),
         TEST(another_format_is_rejected_with_a_message),
         TEST(a_watcher_is_notified),
         TEST(a_watch_continues_after_etcd_was_down_and_compacted),

@@ -15,7 +15,7 @@ static bool in_storage; /* Everybody else has memory. */
 
 /* --- Operations, without memory of the test's ------------------------------------- */
 
-enum { OPS = 9 };
+enum { OPS = 12 };
 
 static struct sl_storage_op ops[OPS];
 static struct sl_storage_result got[OPS];
@@ -63,7 +63,17 @@ static bool was_not_done(int status)
     return status == SLUICE_ENOMEM || status == SLUICE_EIO;
 }
 
-/* A claim; then everything else: a group in which one is barred, reads, a renewal. */
+static struct sl_storage_write rows[] = {{.key = {"x", 1}, .value = {"1", 1}},
+                                         {.key = {"y", 1}, .value = {"2", 1}}};
+
+static struct sl_storage_op record_of(uint64_t term, uint32_t count)
+{
+    return (struct sl_storage_op){
+        .type = SL_STORAGE_RECORD, .term = term, .writes = rows, .write_count = count};
+}
+
+/* A claim; then everything else: a group in which one is barred, reads, a renewal, and the
+ * end of the term. */
 static void live(struct stage *s, uint64_t *term)
 {
     struct sl_storage_write w[] = {{text("t"), text("a"), text("1")},
@@ -71,7 +81,8 @@ static void live(struct stage *s, uint64_t *term)
                                    {text("t"), text("c"), text("3")}};
     ops[0] = (struct sl_storage_op){.type = SL_STORAGE_CLAIM, .term = *term, .node = 1};
     do_all(s, 1);
-    if (got[0].status == SLUICE_OK) assert_int_equal(got[0].term, ++*term);
+    bool claimed = got[0].status == SLUICE_OK;
+    if (claimed) assert_int_equal(got[0].term, ++*term);
     else assert_true(was_not_done(got[0].status));
     if (*term == 0) return;
     ops[0] = (struct sl_storage_op){.type = SL_STORAGE_BAR, .term = *term, .id = 7};
@@ -99,8 +110,13 @@ static void live(struct stage *s, uint64_t *term)
     ops[7] = (struct sl_storage_op){
         .type = SL_STORAGE_RENEW, .term = *term, .fence_limit = 5};
     ops[8] = (struct sl_storage_op){.type = SL_STORAGE_COMMIT, .term = *term, .id = 9};
-    do_all(s, 9);
-    for (int i = 0; i < 9; i++)
+    ops[9] = record_of(*term, 2);
+    ops[10] = (struct sl_storage_op){.type = SL_STORAGE_JOURNAL, .rows_max = 1};
+    ops[11] = (struct sl_storage_op){.type = SL_STORAGE_RESIGN, .term = *term};
+    do_all(s, OPS);
+    if (!claimed && got[7].status == SLUICE_ESTALE)
+        got[7].status = SLUICE_OK; /* The last round may have resigned this term. */
+    for (int i = 0; i < OPS; i++)
         if (i != 2 || !barred)
             assert_true(got[i].status == SLUICE_OK || was_not_done(got[i].status));
     if (barred && !was_not_done(got[2].status))
@@ -109,6 +125,7 @@ static void live(struct stage *s, uint64_t *term)
     if (got[4].status == SLUICE_OK) assert_int_equal(got[4].row_count, 1);
     if (got[5].status == SLUICE_OK) assert_int_equal(got[5].term_record.term, *term);
     if (got[6].status == SLUICE_OK) assert_true(got[6].found);
+    if (got[10].status == SLUICE_OK) assert_int_equal(got[10].row_count, 1);
 }
 
 /* What was said is so. */
@@ -118,6 +135,10 @@ static void check(struct stage *s)
     for (int i = 0; i < 3; i++)
         assert_int_equal(value_of(s, "t", keys[i]) != NULL, got[i].status == SLUICE_OK);
     assert_int_equal(outcome(s, "r") != 0, got[1].status == SLUICE_OK);
+    struct sl_storage_result journal;
+    struct sl_storage_op op = {.type = SL_STORAGE_JOURNAL, .rows_max = 9};
+    assert_int_equal(do_op(s, &op, &journal), SLUICE_OK);
+    assert_int_equal(journal.row_count, got[9].status == SLUICE_OK ? 3 : 1);
 }
 
 static void clear(struct stage *s, uint64_t term)
@@ -125,6 +146,10 @@ static void clear(struct stage *s, uint64_t term)
     char json[500], base64[200], end[200], prefix[100];
     static const char *const keys[] = {"a", "b", "c"};
     for (int i = 0; i < 3; i++) assert_int_equal(del(s, term, "t", keys[i]), SLUICE_OK);
+    struct sl_storage_write none[] = {{.key = rows[0].key}, {.key = rows[1].key}};
+    struct sl_storage_op op = record_of(term, 2);
+    op.writes = none;
+    assert_int_equal(do_op(s, &op, NULL), SLUICE_OK);
     snprintf(prefix, sizeof prefix, "%sr/r", s->prefix);
     sl_etcd_base64_write(base64, text(prefix));
     prefix[strlen(prefix) - 1]++;
@@ -157,6 +182,10 @@ static uint64_t begin_with_something(struct stage *s)
 {
     uint64_t term = claim(s);
     assert_int_equal(put(s, term, 1, "kept", "kept", "k", "kept", NULL), SLUICE_OK);
+    struct sl_storage_write kept = {.key = {"kept", 4}, .value = {"kept", 4}};
+    struct sl_storage_op op = record_of(term, 1);
+    op.writes = &kept;
+    assert_int_equal(do_op(s, &op, NULL), SLUICE_OK);
     return term;
 }
 

@@ -1,5 +1,6 @@
 /* test_table_failover.c - the lock table of a keeper: the end of its authority, reclaimed grants, and
  * the reset. By transcripts, and at random. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -276,6 +277,89 @@ UNIT_TEST(a_session_reclaims_what_it_held)
     pass(s, 2000);
     assert_true(s->last[0] > FLOOR);
     SAID("a waits\na granted k\n");
+}
+
+/* After a change of the keeper, the nodes send their waiters one after another. */
+UNIT_TEST(a_waiter_that_has_waited_elsewhere_keeps_its_position)
+{
+    STAGE s = stage_new();
+    ASK('a', .wait_ms = 0);
+    pass(s, 1000);
+    ASK('b', .wait_ms = 60000, .waited_ms = 500);
+    ASK('c', .wait_ms = 60000, .waited_ms = 100);
+    ASK('d', .wait_ms = 60000, .waited_ms = 900);
+    ASK('e', .wait_ms = 60000, .waited_ms = 300);
+    ASK('f', .wait_ms = 60000, .priority = 1);
+    sl_table_check(s->table);
+    s->said[0] = '\0';
+    static const char order[] = "afdbec";
+    for (int i = 0; i < 5; i++) {
+        char wanted[60];
+        release(s, order[i], 0);
+        snprintf(wanted, sizeof wanted, "%c releases 1\n%c granted k\n", order[i],
+                 order[i + 1]);
+        SAID(wanted);
+    }
+}
+
+/* Requests with different capacities are in different queues. */
+UNIT_TEST(a_waiter_of_another_capacity_keeps_its_position)
+{
+    STAGE s = stage_new();
+    ASK('a', .wait_ms = 0);
+    pass(s, 1000);
+    ASK('b', .wait_ms = 60000, .waited_ms = 500);
+    ASK('c', .wait_ms = 60000, .waited_ms = 600, .per = 2, .units = 2);
+    ASK('d', .wait_ms = 60000, .waited_ms = 700);
+    sl_table_check(s->table);
+    s->said[0] = '\0';
+    release(s, 'a', 0);
+    SAID("a releases 1\nd granted k\n");
+    release(s, 'd', 0);
+    SAID("d releases 1\nc granted k\n");
+    release(s, 'c', 0);
+    SAID("c releases 1\nb granted k\n");
+}
+
+/* It has waited for longer than a waiter that does not fit. */
+UNIT_TEST(a_waiter_that_comes_first_and_fits_is_granted)
+{
+    STAGE s = stage_new();
+    ASK('a', .wait_ms = 0, .per = 3, .units = 1);
+    pass(s, 1000);
+    ASK('b', .wait_ms = 60000, .per = 3, .units = 3);
+    ASK('c', .wait_ms = 60000, .per = 3, .units = 2, .waited_ms = 100);
+    SAID("a held 1\nb waits\nc waits\nc granted k\n");
+}
+
+/* A keeper knows the grants of a client of another node by their origin, which they keep. */
+UNIT_TEST(a_grant_keeps_the_origin_of_its_client)
+{
+    STAGE s = stage_new();
+    struct sl_grant_view got, v = grant(4000, 700);
+    s->session[0].origin = 77;
+    ASK('a', .lease_ms = 1000, .wait_ms = 0);
+    assert_true(sl_table_newest(s->table, s->now, bytes("k"), &got));
+    assert_int_equal(got.origin, 77);
+    release(s, 'a', 0);
+    v.origin = 78;
+    assert_int_equal(reclaim(s, '-', v), SLUICE_OK);
+    assert_true(sl_table_newest(s->table, s->now, bytes("k"), &got));
+    assert_int_equal(got.origin, 78);
+    v = grant(4001, 700);
+    assert_int_equal(reclaim(s, '-', v), SLUICE_OK);
+    assert_true(sl_table_newest(s->table, s->now, bytes("k"), &got));
+    assert_int_equal(got.origin, 0);
+    v = grant(4002, 700);
+    v.origin = 79;
+    v.name = bytes("worker");
+    assert_int_equal(reclaim(s, '-', v), SLUICE_OK);
+    v.fence = 4003;
+    v.origin = 80;
+    assert_int_equal(reclaim(s, '-', v), SLUICE_OK);
+    assert_true(sl_table_newest(s->table, s->now, bytes("k"), &got));
+    assert_int_equal(got.origin, 80);
+    SAID("a held 1\na releases 1\n");
 }
 
 UNIT_TEST(a_grant_without_a_lease_ends_with_its_session)

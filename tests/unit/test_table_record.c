@@ -85,11 +85,13 @@ static bool put(void *arg, const struct sl_grant_change *c)
     return x->is_long;
 }
 
-static void put_end(void *arg, struct sl_bytes key, sl_fence fence, bool is_long)
+static void put_end(void *arg, struct sl_bytes key, sl_fence fence, sl_ms end_ms,
+                    bool is_long)
 {
     struct map *m = arg;
     struct item *x = find(m, 'g', key, fence);
     assert_non_null(x);
+    assert_int_equal(x->end_ms, end_ms);
     assert_int_equal(x->is_long, is_long);
     m->ends++;
     drop(m, x);
@@ -425,6 +427,7 @@ UNIT_TEST(a_grant_with_all_its_fields_is_written_and_read)
                               .shared = true,
                               .overlapping = true,
                               .user = 0xfedcba98,
+                              .origin = 0x1fedcba987654321u >> 8,
                               .units = 7,
                               .per = 70000,
                               .buckets = 3,
@@ -439,6 +442,7 @@ UNIT_TEST(a_grant_with_all_its_fields_is_written_and_read)
     assert_true(got.leased && got.shared && got.overlapping);
     assert_false(got.broken || got.stolen);
     assert_int_equal(got.user, v.user);
+    assert_true(got.origin == v.origin);
     assert_int_equal(got.units, 7);
     assert_int_equal(got.per, 70000);
     assert_int_equal(got.buckets, 3);
@@ -449,7 +453,7 @@ UNIT_TEST(a_grant_with_all_its_fields_is_written_and_read)
     assert_memory_equal(got.address.at, "127.0.0.1:5", got.address.n);
     for (size_t i = 0; i < n; i++)
         assert_false(sl_grant_read((struct sl_bytes){text, i}, &got));
-    text[0] = 64;
+    text[0] = (char)128;
     assert_false(sl_grant_read((struct sl_bytes){text, n}, &got));
 }
 
@@ -467,6 +471,7 @@ UNIT_TEST(an_ordinary_grant_is_written_without_its_numbers_and_without_a_note)
     assert_int_equal(n, 5 + 11 + 5);
     assert_true(sl_grant_read((struct sl_bytes){text, n}, &got));
     assert_true(got.user == 0 && got.units == 1 && got.per == 1 && got.buckets == 1);
+    assert_int_equal(got.origin, 0);
     assert_true(got.priority == 0 && got.note.n == 0 && got.name.n == 0);
     assert_int_equal(got.value.n, 5);
     assert_memory_equal(got.value.at, "value", 5);

@@ -19,10 +19,8 @@ struct sl_local *sl_local_of(const struct server *s)
 const char *sl_local_why_not(const struct server *s, int status)
 {
     static char text[200];
-    struct sl_table_stats table;
     if (status == SLUICE_ENOKEEPER) return sl_transactions_why_not(s);
     if (status != SLUICE_ERECOVERING) return NULL;
-    sl_table_stats(s->table, &table);
     snprintf(text, sizeof text,
              sl_local_of(s)->reclaims
                  ? "the keeper has just taken over and waits %" PRId64
@@ -31,7 +29,7 @@ const char *sl_local_why_not(const struct server *s, int status)
                  : "the server is recovering after a power failure or a move of its "
                    "data; leases that it does not know will have expired in %" PRId64
                    " ms; retry then, or use WAIT",
-             table.recovering_until_ms - s->now.ms);
+             sl_state_quiet_ms(s));
     return text;
 }
 
@@ -158,6 +156,14 @@ static bool retries(struct request *r)
     return true;
 }
 
+/* Describe the client of a connection for its grants. Returns false if out of memory. */
+static bool describe(struct conn *c)
+{
+    const struct sl_local_observer *o = sl_local_of(c->server)->observer;
+    if (o != NULL) o->described(c);
+    return sl_conn_describe(c) == SLUICE_OK;
+}
+
 static void acquire(struct request *r)
 {
     struct server *s = r->s;
@@ -167,7 +173,7 @@ static void acquire(struct request *r)
     if (!may_lease(r)) return;
     if (r->want.wait_ms > 0 && !sl_request_reserve(r)) return;
     if (s->drain_words > 0) sl_server_spend(s, s->drain_words * r->key.n);
-    if (r->c->session->s.client == NULL && sl_conn_describe(r->c) != SLUICE_OK) {
+    if (r->c->session->s.client == NULL && !describe(r->c)) {
         sl_local_refuse(r, SLUICE_ENOMEM);
         return;
     }
@@ -232,8 +238,7 @@ static void extend(struct request *r)
     if (held && !sl_state_may_lease(r, r->ms)) return;
     if (lacks_journal(r)) return;
     r->before_ms = held ? before.end_ms : 0;
-    if (held && r->value.at != NULL && sl_state_journals(s))
-        r->extra = copy_value(&before);
+    if (held && r->value.at != NULL) r->extra = copy_value(&before);
     sl_state_change(s);
     int status = sl_table_extend(s->table, s->now, &r->c->session->s, r->key, r->fence,
                                  r->ms, r->value, &left);
@@ -408,8 +413,9 @@ static void leave_table(struct request *r)
 {
     assert(r->kept && r->in_table != r->on_disk);
     sl_state_uncount_waiter(r);
+    if (r->outcome == SL_PARKED_EXTENSION && r->position != 0) sl_state_leave(r);
     if (r->on_disk) sl_state_forget(r);
-    if (r->outcome == SL_PARKED_GRANT || r->position != 0) sl_local_undo(r);
+    if (r->outcome == SL_PARKED_GRANT) sl_local_undo(r);
     if (r->in_table) sl_table_withdraw(r->s->table, &r->c->session->s);
 }
 

@@ -11,6 +11,8 @@
 /* Callbacks for grants. In a cluster on etcd, other nodes record grants, so that they can report
  * them to the next keeper. */
 struct sl_local_observer {
+    /* The client of a connection is about to be described to the table. */
+    void (*described)(struct conn *c);
     /* A connection has acquired a lock, or has extended its lease. */
     void (*held)(struct conn *c, struct sl_bytes key, sl_fence fence, bool fresh);
     /* A grant has ended. `at_once`: the holder may not know that, so the report must not be
@@ -42,6 +44,9 @@ void sl_local_move_waiters(struct server *s, void (*move)(struct request *r));
 /* Answer the requests and publish the events that result from changes in the table, within the
  * budget of this loop iteration. Returns true if there are no more. */
 bool sl_local_pump_table(struct server *s);
+
+/* Release a grant with a lease whose client never received the reply. */
+void sl_local_end_unanswered(struct server *s, struct sl_bytes key, sl_fence fence);
 
 /* Undo the change of a parked request, because it will not become durable. */
 void sl_local_undo(struct request *r);

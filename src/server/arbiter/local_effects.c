@@ -110,6 +110,22 @@ static void publish_ended(struct server *s, const struct sl_effect *e)
                           sl_state_pending(s, e->key));
 }
 
+void sl_local_end_unanswered(struct server *s, struct sl_bytes key, sl_fence fence)
+{
+    struct sl_grant_view v;
+    struct sl_ended past;
+    sl_state_change(s);
+    if (!sl_table_inspect_grant(s->table, s->now, key, fence, &v) || !v.leased) return;
+    const struct sl_session any = {.user = v.user};
+    if (sl_table_release(s->table, s->now, &any, key, fence, &past) != 1) return;
+    sl_local_publish(s, &(struct sl_event){.type = SL_EVENT_RELEASED,
+                                           .key = key,
+                                           .fence = fence,
+                                           .why = "unanswered"});
+    sl_local_count_stolen(s, key, &past, false, sl_state_pending(s, key));
+    sl_local_notify_gone(s, fence, false);
+}
+
 static void publish_waits(struct server *s, const struct sl_effect *e)
 {
     sl_local_publish(s, &(struct sl_event){.type = SL_EVENT_WAITS,

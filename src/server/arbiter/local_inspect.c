@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "server/arbiter/local.h"
+#include "server/arbiter/state.h"
 #include "server/observe/inspection.h"
 
 /* --- Why a request waits --------------------------------------------------- */
@@ -131,13 +132,10 @@ static void add_waiters(const struct server *s, struct sl_inspection *i,
 static void explain(struct server *s, struct sl_inspection *i)
 {
     struct wait_reason reason = {.new_keeper = sl_local_of(s)->reclaims};
-    struct sl_table_stats table;
     sl_server_spend(s, s->drain_words * i->key.n);
     if (!sl_table_inspect(s->table, s->now, i->key, &i->lock))
         i->lock = (struct sl_lock_view){.drained = sl_table_drained(s->table, i->key)};
-    sl_table_stats(s->table, &table);
-    if (table.recovering_until_ms > s->now.ms)
-        reason.quiet_ms = table.recovering_until_ms - s->now.ms;
+    reason.quiet_ms = sl_state_quiet_ms(s);
     add_holders(s, i);
     add_waiters(s, i, &reason);
     add_sentences(&reason, i);

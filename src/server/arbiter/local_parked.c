@@ -88,7 +88,11 @@ static void answer_grant(struct request *r, const struct sl_grant *g)
 void sl_local_granted(struct request *r, const struct sl_grant *g)
 {
     uint64_t need = sl_state_need(r->s);
+    /* If the write fails, the connection is closed, and a grant without a lease ends with it. */
     if (g->lease_ms == 0) sl_input_holds(r->c);
+    else if (need == 0)
+        need = sl_state_answers(
+            r->s, &(struct sl_undo_change){.key = r->key, .fence = g->fence});
     if (need == 0) {
         answer_grant(r, g);
         return;
@@ -100,8 +104,13 @@ void sl_local_granted(struct request *r, const struct sl_grant *g)
     }
     const struct request given = *r;
     struct request *k = sl_state_park(r, need, SL_PARKED_GRANT);
-    if (k != NULL) k->grant = *g;
-    else sl_local_take_back(&given, g);
+    if (k == NULL) {
+        sl_local_take_back(&given, g);
+        return;
+    }
+    k->grant = *g;
+    /* If the keeper fails before the reply, the client's node must know of the grant, to drop it. */
+    if (k->c->proxy != NULL) notify_held(k, g->fence, true);
 }
 
 /* --- Extensions ------------------------------------------------------------------------ */
@@ -127,9 +136,24 @@ static void undo_extension(struct request *r)
                          r->before_ms, r->extra);
 }
 
+/* Whether the lease still lasts as long as the reply says. If the journal was slow, the lease may
+ * have ended. */
+static bool is_extended(const struct request *r)
+{
+    struct sl_grant_view v;
+    return sl_table_inspect_grant(r->s->table, r->s->now, r->key, r->fence, &v) &&
+           v.end_ms >= r->end_ms;
+}
+
 void sl_local_extended(struct request *r, uint64_t position, sl_ms left)
 {
     struct sl_grant_view v;
+    if (position == 0)
+        position = sl_state_answers(r->s,
+                                    &(struct sl_undo_change){.key = r->key,
+                                                             .fence = r->fence,
+                                                             .before_ms = r->before_ms,
+                                                             .value = r->extra});
     if (position == 0) {
         answer_extended(r, left);
         return;
@@ -152,9 +176,10 @@ void sl_local_extended(struct request *r, uint64_t position, sl_ms left)
 void sl_local_undo(struct request *r)
 {
     if (r->outcome == SL_PARKED_GRANT) sl_local_take_back(r, &r->grant);
-    else if (r->outcome == SL_PARKED_EXTENSION) undo_extension(r);
+    else if (r->outcome == SL_PARKED_EXTENSION || r->outcome == SL_PARKED_LEFT)
+        undo_extension(r);
     else return;
-    r->outcome = SL_PARKED_UNDONE;
+    if (r->outcome != SL_PARKED_LEFT) r->outcome = SL_PARKED_UNDONE;
 }
 
 void sl_local_deliver(struct request *r, bool durable)
@@ -165,12 +190,16 @@ void sl_local_deliver(struct request *r, bool durable)
             const struct sl_grant g = r->grant;
             assert(durable);
             r->outcome = SL_PARKED_TO_RUN;
-            answer_grant(r, &g);
+            /* If the journal was slow, the lease may have expired. */
+            if (sl_table_holds(r->s->table, r->s->now, r->key, g.fence))
+                answer_grant(r, &g);
+            else sl_request_resume(r);
             break;
         }
         case SL_PARKED_EXTENSION:
             assert(durable);
-            answer_extended(r, r->number);
+            if (is_extended(r)) answer_extended(r, r->number);
+            else sl_request_resume(r); /* The grant has ended. */
             break;
         case SL_PARKED_NUMBER:
             if (durable) sl_request_answer_number(r, r->number);
@@ -188,6 +217,7 @@ void sl_local_deliver(struct request *r, bool durable)
                     r); /* A change that the reply shows has been undone. */
             break;
         case SL_PARKED_UNDONE: sl_state_refuse(r); break;
-        case SL_PARKED_EVENT: assert(false); break;
+        case SL_PARKED_EVENT:
+        case SL_PARKED_LEFT: assert(false); break;
     }
 }

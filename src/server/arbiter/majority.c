@@ -129,6 +129,17 @@ static void read_lease(struct request *r)
         read_copy(r, sl_node_copy(node_of(r), r->s->now, r->key, &copy) ? &copy : NULL);
 }
 
+static void resign(struct request *r)
+{
+    struct sl_forward_view v;
+    sl_forward_view(r->s, &v);
+    const char *why = sl_forward_resign(r->s);
+    const struct answer a = {.status = why == NULL ? SLUICE_OK : SLUICE_ENODES,
+                             .text = why,
+                             .number = (int64_t)v.term};
+    sl_request_answer(r, &a);
+}
+
 static void change_nodes(struct request *r)
 {
     if (r->add) {
@@ -141,6 +152,7 @@ static void change_nodes(struct request *r)
     } else if (r->remove)
         submit_to_node(
             r, (struct sl_node_request){.type = SL_NODE_REMOVE, .node = r->node});
+    else if (r->resign) resign(r);
     else {
         struct sl_inspection *i = sl_inspection_new(r->s, SL_INSPECT_NODES);
         i->node = node_of(r);

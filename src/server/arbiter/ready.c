@@ -39,11 +39,10 @@ static bool disk_is_ready(const struct server *s, char *out, size_t size)
 /* The lock table of this server decides. */
 static bool table_is_ready(const struct server *s, char *out, size_t size)
 {
-    struct sl_table_stats table;
-    sl_table_stats(s->table, &table);
-    if (table.recovering_until_ms > s->now.ms) {
+    sl_ms quiet_ms = sl_state_quiet_ms(s);
+    if (quiet_ms > 0) {
         snprintf(out, size, "recovering: new grants wait another %" PRId64 " ms",
-                 table.recovering_until_ms - s->now.ms);
+                 quiet_ms);
         return false;
     }
     if (!disk_is_ready(s, out, size)) return false;
@@ -91,6 +90,19 @@ static bool node_is_ready(const struct server *s, char *out, size_t size)
     return false;
 }
 
+/* Say for what the keeper of a cluster waits before it grants. */
+static void write_quiet(const struct sl_forward_view *v, char *out, size_t size)
+{
+    int n = snprintf(
+        out, size,
+        "recovering: node %u is the keeper; new grants wait another %" PRId64
+        " ms, until earlier leases are reported or have expired",
+        v->keeper, v->quiet_ms);
+    if (v->quiet_node != 0)
+        snprintf(out + n, size - (size_t)n, "; node %u has not reported yet",
+                 v->quiet_node);
+}
+
 bool sl_server_is_ready(const struct server *s, char *out, size_t size)
 {
     struct sl_forward_view forward;
@@ -102,7 +114,12 @@ bool sl_server_is_ready(const struct server *s, char *out, size_t size)
         return s->majority != NULL ? node_is_ready(s, out, size)
                                    : table_is_ready(s, out, size);
     sl_forward_view(s, &forward);
-    if (forward.leads && forward.authority_ms > 0) return table_is_ready(s, out, size);
+    bool confirmed = forward.leads ? forward.authority_ms > 0 : forward.open;
+    if (confirmed && forward.quiet_ms > 0) {
+        write_quiet(&forward, out, size);
+        return false;
+    }
+    if (forward.leads && confirmed) return table_is_ready(s, out, size);
     const char *trouble = sl_transactions_trouble(s);
     if (!forward.leads && forward.open) {
         /* The keeper may not reach etcd either, and then it grants nothing. */

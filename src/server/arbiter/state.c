@@ -47,23 +47,26 @@ sl_ms sl_state_longest(const struct sl_state *st, struct sl_now now)
     return sl_longest_round_up(most, st->lease_cap_ms);
 }
 
-void sl_state_leased(struct server *s, sl_ms lease_ms, sl_ms end_ms)
+/* Return the part of a lease for which a limit is needed. The journal of the keeper has the rest. */
+static sl_ms unrecorded_ms(const struct server *s, sl_ms lease_ms)
 {
-    if (s->state->limits_leases) sl_longest_given(&s->state->longest, lease_ms, end_ms);
+    sl_ms volatile_ms = s->settings->lease_volatile_ms;
+    return s->state->keeper == NULL || lease_ms <= volatile_ms ? lease_ms : volatile_ms;
 }
 
 void sl_state_given(struct server *s, sl_ms lease_ms)
 {
     if (!s->state->limits_leases) return;
+    lease_ms = unrecorded_ms(s, lease_ms);
     sl_ms end_ms = sl_ms_after(s->now.ms, lease_ms);
     /* Allow for rounded clocks. */
-    sl_state_leased(s, lease_ms, sl_ms_after(end_ms, 4));
+    sl_longest_given(&s->state->longest, lease_ms, sl_ms_after(end_ms, 4));
 }
 
 void sl_state_count_waiter(struct request *r, sl_ms lease_ms)
 {
     if (!r->s->state->limits_leases) return;
-    size_t step = sl_length_of(lease_ms);
+    size_t step = sl_length_of(unrecorded_ms(r->s, lease_ms));
     assert(r->kept && r->lease_step == 0 && step < SL_LENGTHS);
     r->s->state->waiting[step]++;
     r->lease_step = (uint8_t)(step + 1);
@@ -144,12 +147,16 @@ void sl_state_end_writing(struct server *s, int error)
     sl_state_retry(s);
 }
 
+/* What remains of a recovery whose end is not known, because the journal is still being read. */
+#define JOURNAL_READ_MS 1000
+
 sl_ms sl_state_quiet_ms(const struct server *s)
 {
     struct sl_table_stats stats;
     sl_table_stats(s->table, &stats);
-    return stats.recovering_until_ms > s->now.ms ? stats.recovering_until_ms - s->now.ms
-                                                 : 0;
+    if (stats.recovering_until_ms <= s->now.ms) return 0;
+    return stats.recovering_until_ms != SL_NEVER ? stats.recovering_until_ms - s->now.ms
+                                                 : JOURNAL_READ_MS;
 }
 
 void sl_state_start_writing(struct server *s)
@@ -181,6 +188,13 @@ void sl_state_write_ahead(struct server *s)
     struct sl_state *st = s->state;
     if (!may_write(s) || st->failed != 0) return;
     if (sl_table_fences_left(s->table) < SL_FENCE_BLOCK / 2) sl_state_start_writing(s);
+}
+
+void sl_state_write_again(struct server *s)
+{
+    if (!may_write(s) || s->state->failed == 0) return;
+    s->state->failed = 0; /* Requests that need the limit wait for it again. */
+    sl_state_start_writing(s);
 }
 
 /* Whether the clock approaches the fence limit although no lock was granted for some seconds. Then
@@ -260,6 +274,10 @@ void sl_state_durable(struct server *s, uint64_t position)
         bool is_event = r->outcome == SL_PARKED_EVENT;
         if (r->position > position && !(is_event && r->position == SL_STATE_FAILED))
             continue;
+        if (r->outcome == SL_PARKED_LEFT) {
+            sl_state_drop_left(r);
+            continue;
+        }
         r->position = 0;
         sl_list_remove(n);
         sl_list_append(&st->resuming, n);
@@ -277,6 +295,10 @@ void sl_state_lost(struct server *s)
     for (struct sl_list *n = st->parked.next, *next; n != &st->parked; n = next) {
         struct request *r = sl_container_of(n, struct request, place);
         next = n->next;
+        if (r->outcome == SL_PARKED_LEFT) {
+            sl_state_drop_left(r);
+            continue;
+        }
         if (sl_state_keeps_event(r)) continue;
         sl_list_remove(n); /* Its position is not 0. */
         sl_list_append(&st->resuming, n);
@@ -308,13 +330,14 @@ bool sl_state_knows_lease(const struct server *s, sl_ms lease_ms)
     if (!st->current) return false;
     sl_ms most = st->kept.lease_longest_ms;
     if (st->writing) most = sl_longest_sure(most, st->next.lease_longest_ms);
-    return lease_ms <= most;
+    return unrecorded_ms(s, lease_ms) <= most;
 }
 
 bool sl_state_may_lease(struct request *r, sl_ms lease_ms)
 {
     struct sl_state *st = r->s->state;
     if (sl_state_knows_lease(r->s, lease_ms)) return true;
+    lease_ms = unrecorded_ms(r->s, lease_ms);
     if (lease_ms > st->lease_wanted_ms) st->lease_wanted_ms = lease_ms;
     defer(r);
     return false;
@@ -371,13 +394,9 @@ void sl_state_resume(struct server *s)
 void sl_state_inspect(const struct server *s, struct sl_state_view *out)
 {
     const struct sl_state *st = s->state;
-    struct sl_table_stats stats;
-    sl_table_stats(s->table, &stats);
     *out = (struct sl_state_view){
         .directory = s->has_directory ? s->directory.path : "",
-        .recovering_ms = stats.recovering_until_ms > s->now.ms
-                             ? stats.recovering_until_ms - s->now.ms
-                             : 0,
+        .recovering_ms = sl_state_quiet_ms(s),
         .fence_limit = st->write == NULL ? 0 : st->kept.fence_limit,
         .lease_longest_ms = st->limits_leases ? st->kept.lease_longest_ms : -1,
         .writes = st->writes,

@@ -7,8 +7,9 @@
  *   - The server gives no fence above fence_limit. When half of a block of fences is used, it
  *     writes the next limit while it continues to grant. (A single server writes this limit to its
  *     journal.)
- *   - The keeper gives no lease that is longer than lease_longest_ms. It writes this limit in steps
- *     (2, 5, 10, 30 seconds, ...), so such writes are rare. The limit falls again when all leases
+ *   - The keeper gives no lease that is longer than lease_longest_ms, except leases longer than
+ *     lease-volatile, which are in its journal (failover/keeper_journal.h). It writes this limit in steps
+ *     (2, 5, 10 seconds, ...), so such writes are rare. The limit falls again when all leases
  *     of that length have expired.
  *
  * If a request needs a higher limit, the server keeps it until the new limit is written. Then it
@@ -17,13 +18,17 @@
  *
  * A change that must be durable before it is acknowledged takes effect in the table at once. Its
  * request is *parked* until the journal is durable; if the journal fails, the server undoes the
- * change. Until then, requests that would show the change are parked, too.
+ * change. Until then, requests that would show the change are parked, too. Any other change is
+ * answered at once, and its reply leaves when the record is written; if the write fails, the server
+ * undoes this change, too.
  *
  *     storage: start (no authority) -- begin_term --> keeper -- end_term --> no authority
  */
 #ifndef SL_SERVER_ARBITER_STATE_H
 #define SL_SERVER_ARBITER_STATE_H
 
+#include "failover/keeper_journal.h"
+#include "locks/undo.h"
 #include "server/observe/events.h"
 #include "server/request.h"
 
@@ -40,6 +45,9 @@ int sl_state_start_without(struct server *s);
 typedef bool sl_state_write(struct server *s, sl_fence fence_limit, sl_ms longest_ms);
 int sl_state_start_storage(struct server *s, sl_state_write *write);
 
+/* Use this journal of the keeper from now on. */
+void sl_state_set_keeper(struct server *s, struct sl_keeper_journal *k);
+
 /* Call this when this node has become the keeper. It gives only fences above fence_limit, and
  * immediately starts to write a higher limit. Until that write is done, it gives no fence and no
  * lease longer than longest_ms. If leases of the last keeper may still be valid, the caller also
@@ -53,8 +61,10 @@ void sl_state_begin_term(struct server *s, sl_fence fence_limit, sl_ms longest_m
 void sl_state_written(struct server *s, bool ok);
 
 /* Call this when this node is no longer the keeper. The table loses its authority, and requests
- * that wait for a write run again in the next loop iteration. */
-void sl_state_end_term(struct server *s);
+ * that wait for a write run again in the next loop iteration. `unwanted` is called for every grant that was not
+ * acknowledged, and has been taken back: it may be in the journal of the keeper. */
+void sl_state_end_term(struct server *s,
+                       void (*unwanted)(struct request *r, const struct sl_grant *g));
 
 /* Write the mark of a clean stop. Call this when the loop has ended. Returns 0, or -1 after logging
  * the reason. */
@@ -70,9 +80,6 @@ bool sl_state_may_lease(struct request *r, sl_ms lease_ms);
 
 /* Whether the server may give a lease of this length without a write. */
 bool sl_state_knows_lease(const struct server *s, sl_ms lease_ms);
-
-/* Record a lease of this length that expires at end_ms at the latest. */
-void sl_state_leased(struct server *s, sl_ms lease_ms, sl_ms end_ms);
 
 /* Record a lease of this length that begins now. */
 void sl_state_given(struct server *s, sl_ms lease_ms);
@@ -92,10 +99,16 @@ enum sl_parked {
     SL_PARKED_NUMBER,    /* request.number */
     SL_PARKED_REPLY,     /* request.extra: the reply, which shows changes of others */
     SL_PARKED_UNDONE,    /* The journal has failed, and the change was undone. */
-    SL_PARKED_EVENT      /* Not a request: an event, see sl_state_publish(). */
+    SL_PARKED_EVENT,     /* Not a request: an event, see sl_state_publish(). */
+    SL_PARKED_LEFT       /* Not a request: an extension whose client has left. */
 };
 struct request *sl_state_park(struct request *r, uint64_t position,
                               enum sl_parked outcome);
+
+/* The client of a parked extension has disconnected. Its extension stays: the reply to a later EXTEND
+ * may show it, and its record will be in the journal. If the journal fails first, the extension is
+ * undone, in order with the other changes. */
+void sl_state_leave(struct request *r);
 
 /* All positions up to this one are durable; or those that are not will never be, and the changes
  * that wait for them are undone now. */
@@ -105,7 +118,7 @@ void sl_state_lost(struct server *s);
 /* Reject a request, because a write has failed. */
 void sl_state_refuse(struct request *r);
 
-/* --- The journal of a single server (state_journal.c) ----- */
+/* --- The journal: of a single server, or of the keeper (state_changes.c) ----- */
 
 /* Call sl_state_change() before a change of the table, and sl_state_need() after it. The latter
  * returns the position that must be durable before the change is acknowledged; 0: none; or
@@ -122,6 +135,11 @@ uint64_t sl_state_need_all(struct server *s, struct sl_bytes key);
 /* Returns the position for which a request about this key must wait, because it would show a change
  * that is not acknowledged yet; 0: none. With an empty key: for requests about all keys. */
 uint64_t sl_state_pending(const struct server *s, struct sl_bytes key);
+
+/* Call this before a change that needs no position (0) is acknowledged. The reply leaves when the
+ * record is written. If the write fails, the reply does not leave, and the server undoes the change.
+ * Returns 0, or SL_STATE_FAILED if out of memory. */
+uint64_t sl_state_answers(struct server *s, const struct sl_undo_change *c);
 
 /* Publish an event when this position is durable, in order with the replies that wait; 0: now. If
  * the journal fails first, the event is published when the journal works again, because its new
@@ -155,6 +173,9 @@ bool sl_state_has_more(const struct server *s);
  * every callback, and sl_state_second() every second. */
 void sl_state_write_ahead(struct server *s);
 void sl_state_second(struct server *s);
+
+/* Return for how much longer the table grants nothing; 0: it grants. */
+sl_ms sl_state_quiet_ms(const struct server *s);
 
 struct sl_state_view {
     const char *directory; /* "": no data directory. */

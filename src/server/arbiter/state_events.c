@@ -1,8 +1,44 @@
-/* state_events.c - events that wait until the journal is durable. */
+/* state_events.c - what waits until the journal is durable, but is not a request: events, and
+ * extensions whose clients have left. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "server/arbiter/state_internal.h"
+
+static struct sl_bytes copy(char *to, struct sl_bytes from)
+{
+    if (from.n > 0) memcpy(to, from.at, from.n);
+    return (struct sl_bytes){to, from.n};
+}
+
+/* --- Extensions whose clients have left ---------------------------------------------------- */
+
+struct left {
+    struct request entry; /* Only its place, position, outcome and change are used. */
+    char bytes[];         /* Of its key and the old value. */
+};
+
+void sl_state_leave(struct request *r)
+{
+    struct left *l = malloc(sizeof *l + r->key.n + r->extra.n);
+    if (l == NULL) return; /* Then it lasts, also if the journal fails. */
+    l->entry = (struct request){.s = r->s, .fence = r->fence};
+    l->entry.position = r->position;
+    l->entry.outcome = SL_PARKED_LEFT;
+    l->entry.before_ms = r->before_ms;
+    l->entry.end_ms = r->end_ms;
+    l->entry.key = copy(l->bytes, r->key);
+    if (r->extra.at != NULL) l->entry.extra = copy(l->bytes + r->key.n, r->extra);
+    sl_list_append(&r->place, &l->entry.place); /* In place of the request. */
+}
+
+void sl_state_drop_left(struct request *r)
+{
+    sl_list_remove(&r->place);
+    free(sl_container_of(r, struct left, entry));
+}
+
+/* --- Events ---------------------------------------------------------------------------------- */
 
 /* On the lists of requests, so that replies and events leave in the order of the changes. */
 struct parked_event {
@@ -14,12 +50,6 @@ struct parked_event {
 static struct parked_event *event_of(struct request *r)
 {
     return sl_container_of(r, struct parked_event, entry);
-}
-
-static struct sl_bytes copy(char *to, struct sl_bytes from)
-{
-    if (from.n > 0) memcpy(to, from.at, from.n);
-    return (struct sl_bytes){to, from.n};
 }
 
 void sl_state_publish(struct server *s, const struct sl_event *e, uint64_t position)
@@ -69,8 +99,10 @@ void sl_state_free_events(struct server *s)
         for (struct sl_list *n = lists[i]->next, *next; n != lists[i]; n = next) {
             struct request *r = sl_container_of(n, struct request, place);
             next = n->next;
-            if (r->outcome != SL_PARKED_EVENT) continue;
-            sl_list_remove(n);
-            free(event_of(r));
+            if (r->outcome == SL_PARKED_LEFT) sl_state_drop_left(r);
+            else if (r->outcome == SL_PARKED_EVENT) {
+                sl_list_remove(n);
+                free(event_of(r));
+            }
         }
 }

@@ -1,11 +1,13 @@
 /* state_internal.h - shared by the files of state.h: state.c has the limits and the requests that
- * wait; state_events.c has the events that wait; state_journal.c writes to the journal of a single
+ * wait; state_changes.c says what a change must wait for; state_events.c has the events that wait,
+ * and the extensions of clients that have left; state_journal.c writes to the journal of a single
  * server, state_import.c reads the file of an earlier version, and state_storage.c writes to the
  * storage of a cluster. */
 #ifndef SL_SERVER_ARBITER_STATE_INTERNAL_H
 #define SL_SERVER_ARBITER_STATE_INTERNAL_H
 
 #include "base/durable.h"
+#include "failover/keeper_journal.h"
 #include "server/arbiter/state.h"
 #include "server/data/state_file.h"
 
@@ -38,7 +40,10 @@ struct sl_state {
     sl_fence fence_seen;      /* The last fence one second ago. */
     sl_ms granted_ms;         /* When the last fence last changed. */
     uint64_t writes, errors, restored;
-    struct sl_state_journal *journal; /* NULL: none. */
+    struct sl_state_journal *journal; /* Of a single server; NULL: none. */
+    struct sl_keeper_journal *keeper; /* Of the keeper, borrowed; NULL: none. */
+    uint64_t need;         /* What the changes since sl_state_change() need. */
+    uint64_t all_position; /* Requests about any key wait for this position. */
     bool is_lost; /* The journal has failed, so grants do not survive a stop. */
 };
 
@@ -56,6 +61,9 @@ void sl_state_start_writing(struct server *s);
  * next loop iteration at the latest. */
 void sl_state_end_writing(struct server *s, int error);
 
+/* The journal works again: write what the last write could not, without waiting for the timer. */
+void sl_state_write_again(struct server *s);
+
 /* Run again all requests that wait for a write. */
 void sl_state_retry(struct server *s);
 
@@ -65,8 +73,8 @@ void sl_state_deliver_event(struct server *s, struct request *r);
 bool sl_state_keeps_event(const struct request *r);
 void sl_state_free_events(struct server *s);
 
-/* Return for how much longer the table grants nothing. */
-sl_ms sl_state_quiet_ms(const struct server *s);
+/* state_events.c: forget an extension whose client has left. */
+void sl_state_drop_left(struct request *r);
 
 /* Read the file "state" of an earlier version, if there is one, and restore its grants. Sets *floor
  * to the last fence that may have been granted, and *wait_until_ms to the time until which new

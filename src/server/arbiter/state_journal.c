@@ -18,9 +18,10 @@
 struct sl_state_journal {
     struct sl_table_recorder table; /* Records changes of the table. */
     struct sl_table_recorder copy;  /* Copies the table to a new file. */
-    uint64_t need;                  /* What the changes since sl_state_change() need. */
     uint64_t fences_position;       /* Where the next limit of fences is. */
-    uint64_t all_position;          /* Requests about any key wait for this position. */
+    /* Changes that were answered since the last write. While a change waits for its position, later
+     * changes of the same key wait, too. So no change in here follows one that waits. */
+    struct sl_undo unwritten;
     struct sl_table_walk walk;
     char *text; /* A buffer for the value of an item. */
     size_t text_bytes;
@@ -67,8 +68,7 @@ static struct sl_item drain_item(struct sl_bytes glob)
 
 static void need(struct server *s, uint64_t position)
 {
-    struct sl_state_journal *j = s->state->journal;
-    if (position > j->need) j->need = position;
+    if (position > s->state->need) s->state->need = position;
 }
 
 static bool put_item(struct server *s, struct sl_item *item, sl_ms before_ms)
@@ -87,8 +87,10 @@ static bool put_grant(void *arg, const struct sl_grant_change *c)
     return c->grant.is_long;
 }
 
-static void end_grant(void *arg, struct sl_bytes key, sl_fence fence, bool is_long)
+static void end_grant(void *arg, struct sl_bytes key, sl_fence fence, sl_ms end_ms,
+                      bool is_long)
 {
+    (void)end_ms;
     sl_recorder_end(arg, SL_ITEM_GRANT, key, fence, is_long);
 }
 
@@ -160,21 +162,34 @@ static void has_become_durable(struct server *s)
 {
     struct sl_state *st = s->state;
     uint64_t position = sl_journal_durable(sl_recorder_journal(s->recorder));
+    bool was_lost = st->is_lost;
     st->is_lost = false;
     if (st->writing && st->journal->fences_position <= position)
         sl_state_end_writing(s, 0);
     sl_state_durable(s, position);
+    if (was_lost) sl_state_write_again(s);
 }
 
 static void has_failed(struct server *s)
 {
     s->state->is_lost = true;
     if (s->state->writing) sl_state_end_writing(s, EIO);
+    /* The last change first: of the changes of one key, those that wait are the last. Then all that
+     * were answered since the last write, also if their frame was written and only a later one was
+     * not: no reply of the iteration leaves, so no client would know such a lease. */
     sl_state_lost(s);
+    sl_undo_all(&s->state->journal->unwritten, s->table, s->now);
 }
 
-static const struct sl_recorder_owner owner = {
-    .durable = has_become_durable, .failed = has_failed, .copy = copy_some};
+static void has_written(struct server *s)
+{
+    sl_undo_forget(&s->state->journal->unwritten);
+}
+
+static const struct sl_recorder_owner owner = {.durable = has_become_durable,
+                                               .failed = has_failed,
+                                               .written = has_written,
+                                               .copy = copy_some};
 
 static bool write_fences(struct server *s, sl_fence fence_limit, sl_ms longest_ms)
 {
@@ -184,51 +199,13 @@ static bool write_fences(struct server *s, sl_fence fence_limit, sl_ms longest_m
     return position != SL_JOURNAL_FAILED;
 }
 
-/* --- What a change needs ---------------------------------------------------------------- */
+/* --- Changes that were answered ----------------------------------------------------------- */
 
-bool sl_state_journals(const struct server *s)
+uint64_t sl_state_answers(struct server *s, const struct sl_undo_change *c)
 {
-    return s->state->journal != NULL;
-}
-
-void sl_state_change(struct server *s)
-{
-    if (s->state->journal != NULL) s->state->journal->need = 0;
-}
-
-uint64_t sl_state_need(const struct server *s)
-{
-    return s->state->journal != NULL ? s->state->journal->need : 0;
-}
-
-uint64_t sl_state_need_all(struct server *s, struct sl_bytes key)
-{
-    if (s->state->journal == NULL) return 0;
-    sl_recorder_flush(s);
-    if (sl_state_has_failed(s)) return SL_STATE_FAILED;
-    struct sl_journal *j = sl_recorder_journal(s->recorder);
-    uint64_t position = sl_journal_position(j);
-    if (position <= sl_journal_durable(j)) return 0;
-    if (key.n > 0) return sl_journal_await_key(j, key, position);
-    s->state->journal->all_position = position;
-    sl_journal_await(j, position);
-    return position;
-}
-
-uint64_t sl_state_pending(const struct server *s, struct sl_bytes key)
-{
-    if (s->state->journal == NULL) return 0;
-    const struct sl_journal *j = sl_recorder_journal(s->recorder);
-    if (key.n == 0) return sl_journal_pending_any(j);
-    if (sl_journal_failed(j)) return 0;
-    uint64_t position = sl_journal_pending(j, key),
-             all = s->state->journal->all_position;
-    return all > sl_journal_durable(j) && all > position ? all : position;
-}
-
-bool sl_state_has_failed(const struct server *s)
-{
-    return s->state->is_lost;
+    struct sl_state_journal *j = s->state->journal;
+    if (j == NULL || sl_undo_add(&j->unwritten, c) == SLUICE_OK) return 0;
+    return SL_STATE_FAILED;
 }
 
 /* --- Start -------------------------------------------------------------------------------- */
@@ -398,6 +375,7 @@ int sl_state_stop(struct server *s)
     st->journal = NULL;
     st->write = NULL;
     sl_table_walk_end(&j->walk);
+    sl_undo_free(&j->unwritten);
     free(j->text);
     free(j);
     if (status == 0)

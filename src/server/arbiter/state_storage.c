@@ -2,6 +2,7 @@
  * next keeper. */
 #include <errno.h>
 
+#include "server/arbiter/local.h"
 #include "server/arbiter/state_internal.h"
 
 int sl_state_start_storage(struct server *s, sl_state_write *write)
@@ -12,6 +13,11 @@ int sl_state_start_storage(struct server *s, sl_state_write *write)
     st->limits_leases = true;
     sl_table_set_authority(s->table, 0);
     return 0;
+}
+
+void sl_state_set_keeper(struct server *s, struct sl_keeper_journal *k)
+{
+    s->state->keeper = k;
 }
 
 void sl_state_begin_term(struct server *s, sl_fence fence_limit, sl_ms longest_ms)
@@ -38,12 +44,38 @@ void sl_state_written(struct server *s, bool ok)
     if (s->state->writing) sl_state_end_writing(s, ok ? 0 : EIO);
 }
 
-void sl_state_end_term(struct server *s)
+/* Run a request again that waits for the journal of this node, which is no longer the keeper. An extension
+ * that was not acknowledged is not undone: then the next keeper holds the lease longer than its holder
+ * knows. */
+static void requeue(struct request *r,
+                    void (*unwanted)(struct request *r, const struct sl_grant *g))
+{
+    struct sl_state *st = r->s->state;
+    const struct sl_grant g = r->grant;
+    bool granted = r->outcome == SL_PARKED_GRANT;
+    if (r->outcome == SL_PARKED_LEFT) {
+        sl_state_drop_left(r);
+        return;
+    }
+    r->position = 0;
+    sl_list_remove(&r->place);
+    sl_list_append(&st->resuming, &r->place);
+    if (r->outcome == SL_PARKED_EVENT) return;
+    if (granted) sl_local_undo(r);
+    if (granted && g.lease_ms > 0) unwanted(r, &g);
+    r->outcome = SL_PARKED_TO_RUN;
+}
+
+void sl_state_end_term(struct server *s,
+                       void (*unwanted)(struct request *r, const struct sl_grant *g))
 {
     struct sl_state *st = s->state;
     st->current = st->writing = false;
     st->failed = 0;
+    st->all_position = 0;
     st->kept = (struct sl_kept){0};
     sl_table_set_authority(s->table, 0);
+    while (!sl_list_empty(&st->parked))
+        requeue(sl_container_of(st->parked.next, struct request, place), unwanted);
     sl_state_retry(s);
 }

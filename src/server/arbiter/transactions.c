@@ -299,6 +299,10 @@ static void answer(struct server *s, uint64_t ticket, const struct sl_tx_answer 
         answer_failed(r);
     else if (r->settles && a->status == SLUICE_OK && !a->found)
         refuse(r, SLUICE_ESTALE, SL_LOST_TX);
+    else if (r->settles && a->status != SLUICE_OK) /* The commit may have succeeded. */
+        refuse(r, SLUICE_ECLOSED,
+               "the keeper failed during the commit, and the outcome is unknown; send "
+               "TX.OUTCOME id to find out");
     else sl_request_answer(r, &reply);
     c->tx->id = transaction_of(c, verb, a);
     if (c->tx->id == 0 || (verb == SL_TX_BEGIN && a->status == SLUICE_OK))

@@ -43,6 +43,10 @@ void sl_transactions_watch(struct server *s,
                                            const struct sl_storage_term *term));
 bool sl_transactions_submit_op(struct server *s, struct sl_storage_op *op);
 
+/* The limits of one write to the keeper's journal. */
+void sl_transactions_record_limits(const struct server *s,
+                                   struct sl_storage_record_limits *out);
+
 /* Return why the storage does not answer; "": it answers, or is closed. */
 const char *sl_transactions_trouble(const struct server *s);
 

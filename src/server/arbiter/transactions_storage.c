@@ -309,6 +309,12 @@ bool sl_transactions_submit_op(struct server *s, struct sl_storage_op *op)
     return true;
 }
 
+void sl_transactions_record_limits(const struct server *s,
+                                   struct sl_storage_record_limits *out)
+{
+    sl_storage_record_limits(s->transactions->storage, out);
+}
+
 const char *sl_transactions_trouble(const struct server *s)
 {
     if (s->transactions == NULL) return "";
@@ -325,9 +331,14 @@ void sl_transactions_lead(struct server *s, uint64_t term)
     t->ordered = 0;
     t->manager = sl_tx_manager_new(&limits, s->hash_key);
     struct sl_tx_order o;
-    if (t->manager == NULL) sl_log(SL_LOG_ERROR, "transactions: out of memory", NULL);
-    else if (sl_tx_manager_next(t->manager, &o))
-        sl_transactions_order(s, &o); /* The order is the claim of the term. */
+    if (t->manager == NULL) {
+        sl_log(SL_LOG_ERROR, "transactions: out of memory", NULL);
+        return;
+    }
+    /* The order is the claim of the term. Requests that waited for a keeper run next, and need
+     * it. */
+    sl_tx_manager_tick(t->manager, s->now.ms);
+    if (sl_tx_manager_next(t->manager, &o)) sl_transactions_order(s, &o);
 }
 
 /* Keep a deposed manager until the storage has answered its orders. If there are already TERMS_KEPT

@@ -9,6 +9,7 @@
 #include "server/arbiter/arbiter.h"
 #include "server/arbiter/transactions.h"
 #include "server/forward/forward_internal.h"
+#include "server/observe/events.h"
 #include "server/observe/log.h"
 
 /* --- Messages ------------------------------------------------------------------------- */
@@ -95,14 +96,16 @@ static enum sl_route_verb verb_of(const struct request *r)
 static void describe_request(struct request *r)
 {
     bool has_id = r->n == 3 && (r->command->flags & SL_BEGINS) != 0;
-    r->remote = (struct sl_route_request){.verb = verb_of(r),
-                                          .waits = r->waits,
-                                          .resp3 = r->c->out.resp3,
-                                          .settles = r->settles,
-                                          .arrived_ms = r->arrived_ms,
-                                          .bytes = r->bytes,
-                                          .id = has_id ? r->at[2]
-                                                       : (struct sl_bytes){NULL, 0}};
+    r->remote = (struct sl_route_request){
+        .verb = verb_of(r),
+        .waits = r->waits,
+        .resp3 = r->c->out.resp3,
+        .settles = r->settles,
+        .arrived_ms = r->arrived_ms,
+        .bytes = r->bytes,
+        .key = r->key,
+        .lease_ms = r->verb == SL_VERB_ACQUIRE ? r->want.lease_ms : 0,
+        .id = has_id ? r->at[2] : (struct sl_bytes){NULL, 0}};
 }
 
 void sl_forward_enqueue(struct request *r, struct sl_route_session *n)
@@ -118,6 +121,8 @@ bool sl_forward_must_decide(const struct request *r)
 {
     const struct sl_forward *f = r->s->forward;
     if (!f->node.route.leads) return r->c->proxy == NULL;
+    /* The next keeper answers it. A transaction ends with this keeper, and needs no authority. */
+    if (f->node.resigning && r->verb < SL_VERB_TX) return true;
     return f->node.guests.reports_until_ms != 0 &&
            (r->command->flags & SL_COMPLETE) != 0;
 }
@@ -153,7 +158,7 @@ void sl_forward_submit(struct arbiter *a, struct request *r)
 void sl_forward_withdraw(struct arbiter *a, struct request *r)
 {
     assert(r->kept && r->arbiter == a);
-    sl_route_withdraw(&a->s->forward->node.route, &r->remote);
+    sl_route_withdraw(&a->s->forward->node.route, a->s->now.ms, &r->remote);
 }
 
 void sl_forward_take_back(struct arbiter *a, struct request *r,
@@ -299,6 +304,10 @@ static void carry_out(struct server *s, const struct sl_route_order *o)
         case SL_ROUTE_ORDER_CLOSE:
             close_client(s, conn_of(o->session), o->close);
             break;
+        case SL_ROUTE_ORDER_BEGUN:
+            sl_event_keeper_changed(s, s->forward->node.route.keeper_term,
+                                    s->forward->node.route.keeper);
+            break;
         case SL_ROUTE_ORDER_LOST: log_lost(s); break;
         case SL_ROUTE_ORDER_PUBLISH:
             s->stats.events += sl_pubsub_publish(&s->pubsub, m->channel, m->bytes);
@@ -353,7 +362,9 @@ void sl_forward_received(struct server *s, sl_node_id from, const struct sl_args
         address = (struct sl_bytes){where, strlen(where)};
     }
     sl_failover_receive(&f->node, s->now, from, &m, name, address,
-                        m.type == SL_FAILOVER_READY ? sl_proxy_linked(s) : 0);
+                        m.type == SL_FAILOVER_READY || m.type == SL_FAILOVER_CLOCK
+                            ? sl_proxy_linked(s)
+                            : 0);
     sl_proxy_carry_out(s);
     sl_forward_carry_out(s);
 }

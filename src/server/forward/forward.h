@@ -30,10 +30,18 @@ void sl_forward_stop(struct server *s);
  * node is not the keeper. */
 bool sl_forward_write_state(struct server *s, sl_fence fence_limit, sl_ms longest_ms);
 
+/* As the keeper: hand the term over to another node. Returns NULL, or the reason why that is not
+ * possible. */
+const char *sl_forward_resign(struct server *s);
+
+/* The same for a server that stops: call sl_server_stop() again afterwards. Returns false if this node
+ * cannot resign, or has tried to do so. */
+bool sl_forward_resigns_first(struct server *s, const char *why);
+
 /* --- Requests (forward.c) ------------------------------------------------------------- */
 
 /* Whether the remote arbiter must handle a request. This is so if the keeper is another node, or if
- * this node is the keeper but must wait for reports from other nodes first. */
+ * this node is the keeper but resigns, or must wait for reports from other nodes first. */
 bool sl_forward_must_decide(const struct request *r);
 
 void sl_forward_submit(struct arbiter *a, struct request *r);
@@ -76,9 +84,12 @@ const char *sl_forward_why_not(const struct server *s);
 struct sl_forward_view {
     sl_node_id keeper; /* 0: unknown. */
     uint64_t term;
+    bool resigning; /* This node is the keeper, and hands the term over. */
     /* `leads`: this node is the keeper. `open`: it has a route to the keeper. */
     bool leads, open;
     sl_ms authority_ms; /* The remaining time of the keeper's authority. */
+    sl_ms quiet_ms; /* For how long the keeper grants nothing, as far as is known. */
+    uint32_t quiet_node; /* The node for whose report it waits; 0: none. */
     size_t queued, sent, proxies, records;
     uint64_t forwarded, served, reclaimed, refused, claims, routes;
 };

@@ -27,7 +27,9 @@ struct sl_forward {
         struct sl_storage_op op;
         bool busy;
         sl_ms asked_ms;
-    } read_term, claim, renew;
+    } read_term, claim, renew, resign, record, journal;
+    bool holders_closed;  /* In a resignation: see close_unleased_holders(). */
+    const char *stop_why; /* Stop the server after the resignation; NULL: do not. */
 };
 
 /* --- forward.c ------------------------------------------------------------------------- */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/arbiter/local.h"
 #include "server/arbiter/state.h"
 #include "server/arbiter/transactions.h"
 #include "server/forward/forward_internal.h"
@@ -181,6 +182,9 @@ static void carry_out(struct server *s, const struct sl_guests_order *o)
             sl_conn_close(conn_of(o->guest), o->cut ? SL_WAS_CUT : SL_SAID_BYE);
             break;
         case SL_GUESTS_ORDER_END: end_session(s, session_of(o->guest)); break;
+        case SL_GUESTS_ORDER_RELEASE:
+            sl_local_end_unanswered(s, m->key, m->fence);
+            break;
         case SL_GUESTS_ORDER_GIVEN: sl_state_given(s, o->ms); break;
         case SL_GUESTS_ORDER_LISTEN: note_listening(s); break;
     }

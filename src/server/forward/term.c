@@ -13,7 +13,17 @@
 #include "server/arbiter/state.h"
 #include "server/arbiter/transactions.h"
 #include "server/forward/forward_internal.h"
+#include "server/observe/events.h"
 #include "server/observe/log.h"
+
+static void log_term(enum sl_log_level level, const char *what, uint64_t term,
+                     const char *name, int64_t number)
+{
+    char t[24], n[24];
+    snprintf(t, sizeof t, "%" PRIu64, term);
+    snprintf(n, sizeof n, "%" PRId64, number);
+    sl_log(level, what, "term", t, name, n, NULL);
+}
 
 /* --- Operations of the storage -------------------------------------------------------------- */
 
@@ -58,6 +68,122 @@ static void renewed(struct sl_storage_op *op)
         sl_state_written(s, op->result.status == SLUICE_OK);
 }
 
+/* --- Resignation ------------------------------------------------------------------------------ */
+
+#define RESIGN_MS 2000 /* How long a server that stops waits for the answer of etcd. */
+
+static void resigned(struct sl_storage_op *op)
+{
+    struct server *s = op->owner;
+    s->forward->resign.busy = false;
+    log_trouble(s, op->result.status);
+    if (op->result.status == SLUICE_OK)
+        log_term(SL_LOG_INFO, "this node has resigned as the keeper", op->term,
+                 "took_ms", s->now.ms - s->forward->resign.asked_ms);
+    sl_server_go_on(s);
+}
+
+/* Close the connections of clients of this node that hold locks without a lease: they would not learn
+ * that the next keeper grants these locks to others. */
+static void close_unleased_holders(struct server *s)
+{
+    s->forward->holders_closed = true;
+    for (struct sl_list *i = s->conns.next, *next; i != &s->conns; i = next) {
+        struct conn *c = sl_container_of(i, struct conn, all);
+        next = i->next;
+        if (c->proxy == NULL && sl_session_holds(&c->session->s))
+            sl_conn_close(c, SL_WAS_CUT);
+    }
+}
+
+const char *sl_forward_resign(struct server *s)
+{
+    static char text[160];
+    if (s->forward == NULL)
+        return "only the keeper of a cluster on etcd can resign, and this cluster has "
+               "none";
+    struct sl_failover *f = &s->forward->node;
+    if (f->resigning) return NULL;
+    if (!f->route.leads && f->route.keeper != 0) {
+        snprintf(text, sizeof text,
+                 "this node is not the keeper; send NODES RESIGN to node %u",
+                 f->route.keeper);
+        return text;
+    }
+    if (!f->route.leads)
+        return "this node is not the keeper, and does not know which node is; retry";
+    if (!sl_failover_resign(f, s->now.ms))
+        return "this node has become the keeper only recently, and still waits for "
+               "leases of an earlier keeper; retry";
+    sl_log(SL_LOG_INFO, "resigning as the keeper; recording all leases in etcd", NULL);
+    s->forward->holders_closed = false;
+    sl_server_go_on(s);
+    return NULL;
+}
+
+bool sl_forward_resigns_first(struct server *s, const char *why)
+{
+    if (s->forward == NULL || s->forward->stop_why != NULL ||
+        sl_forward_resign(s) != NULL)
+        return false;
+    s->forward->stop_why = why;
+    return true;
+}
+
+/* Return when to stop, or SL_NEVER. */
+static sl_ms stop_due(const struct server *s)
+{
+    const struct sl_forward *f = s->forward;
+    if (f->stop_why == NULL || s->stopping || f->node.resigning) return SL_NEVER;
+    return f->resign.busy ? f->resign.asked_ms + RESIGN_MS : 0;
+}
+
+/* --- The journal ------------------------------------------------------------------------------ */
+
+#define PAGE_ROWS 1000u
+#define PAGE_BYTES ((size_t)1 << 20)
+
+static void recorded(struct sl_storage_op *op)
+{
+    struct server *s = op->owner;
+    struct sl_failover *f = &s->forward->node;
+    s->forward->record.busy = false;
+    log_trouble(s, op->result.status);
+    if (sl_failover_recorded(f, s->now.ms, op->term, &op->result))
+        sl_state_durable(s, sl_journal_durable(f->journal.rules));
+}
+
+static void log_unreadable(const struct sl_storage_row *row)
+{
+    static const char digits[] = "0123456789abcdef";
+    char text[2 * 32 + 1];
+    size_t n = row->key.n < 32 ? row->key.n : 32;
+    for (size_t i = 0; i < n; i++) {
+        text[2 * i] = digits[(unsigned char)row->key.at[i] >> 4];
+        text[2 * i + 1] = digits[(unsigned char)row->key.at[i] & 15];
+    }
+    text[2 * n] = '\0';
+    sl_log(SL_LOG_ERROR,
+           "the keeper's journal in etcd has an invalid entry, so this node grants "
+           "nothing; "
+           "start the version of Sluice that wrote it (docs/cluster.md)",
+           "key", text, NULL);
+}
+
+static void journal_read(struct sl_storage_op *op)
+{
+    struct server *s = op->owner;
+    uint32_t bad = 0;
+    s->forward->journal.busy = false;
+    log_trouble(s, op->result.status);
+    if (sl_failover_journal_read(&s->forward->node, s->now, op->term, &op->result,
+                                 &bad) != SLUICE_OK)
+        log_unreadable(&op->result.rows[bad]);
+    sl_server_go_on(s);
+}
+
+/* --- Submitting ------------------------------------------------------------------------------- */
+
 static void submit_op(struct server *s, struct sl_term_op *d,
                       enum sl_storage_op_type type, const struct sl_failover_order *o,
                       void (*done)(struct sl_storage_op *op))
@@ -70,6 +196,12 @@ static void submit_op(struct server *s, struct sl_term_op *d,
                                    .node = (uint32_t)s->settings->node,
                                    .fence_limit = o->fence_limit,
                                    .longest_ms = o->longest_ms,
+                                   .clock_ms = o->clock_ms,
+                                   .writes = o->writes,
+                                   .write_count = o->write_count,
+                                   .key = o->after,
+                                   .rows_max = PAGE_ROWS,
+                                   .bytes_max = PAGE_BYTES,
                                    .owner = s,
                                    .done = done};
     d->busy = sl_transactions_submit_op(s, &d->op);
@@ -94,15 +226,6 @@ void sl_forward_term_rejected(struct server *s, uint64_t term)
 }
 
 /* --- A term begins and ends ------------------------------------------------------------------- */
-
-static void log_term(enum sl_log_level level, const char *what, uint64_t term,
-                     const char *name, int64_t number)
-{
-    char t[24], n[24];
-    snprintf(t, sizeof t, "%" PRIu64, term);
-    snprintf(n, sizeof n, "%" PRId64, number);
-    sl_log(level, what, "term", t, name, n, NULL);
-}
 
 /* Copy as many grants of the table to the ledger as the budget allows, for the next keeper. Returns
  * true when all are copied and the table is empty. */
@@ -169,6 +292,15 @@ static void move_clients(struct server *s)
 
 /* --- Orders ---------------------------------------------------------------------------------- */
 
+/* A grant that was not acknowledged may be in the journal, so the next keeper must release it. */
+static void withdraw_own(struct request *r, const struct sl_grant *g)
+{
+    struct session *n = r->c->session;
+    sl_route_withdraw_own(&r->s->forward->node.route, r->s->now.ms, &n->s, r->key,
+                          g->fence, g->lease_ms);
+    if (sl_conn_describe(r->c) != SLUICE_OK) sl_conn_hang_up(r->c, SL_WAS_CUT);
+}
+
 static void end_term(struct server *s, uint64_t term)
 {
     struct sl_table_stats table;
@@ -178,7 +310,7 @@ static void end_term(struct server *s, uint64_t term)
     sl_proxy_carry_out(s);
     move_clients(s);
     sl_transactions_depose(s, term);
-    sl_state_end_term(s);
+    sl_state_end_term(s, withdraw_own);
     sl_server_go_on(s);
 }
 
@@ -193,6 +325,7 @@ static void begin_term(struct server *s, const struct sl_failover_order *o)
     sl_forward_carry_out(s); /* End what depended on the last keeper. */
     sl_state_begin_term(s, o->before.fence_limit, o->before.longest_ms);
     sl_transactions_lead(s, o->term);
+    sl_event_keeper_changed(s, o->term, (uint32_t)s->settings->node);
     /* Run the queued requests here. Those that need the reports are queued again. */
     sl_route_resume(&f->route);
     sl_forward_carry_out(s);
@@ -221,6 +354,17 @@ static void carry_out(struct server *s, const struct sl_failover_order *o)
         case SL_FAILOVER_ORDER_RENEW:
             submit_op(s, &f->renew, SL_STORAGE_RENEW, o, renewed);
             break;
+        case SL_FAILOVER_ORDER_RESIGN:
+            /* If that of an earlier term is still under way, the next keeper waits. */
+            if (!f->resign.busy)
+                submit_op(s, &f->resign, SL_STORAGE_RESIGN, o, resigned);
+            break;
+        case SL_FAILOVER_ORDER_RECORD:
+            submit_op(s, &f->record, SL_STORAGE_RECORD, o, recorded);
+            break;
+        case SL_FAILOVER_ORDER_JOURNAL:
+            submit_op(s, &f->journal, SL_STORAGE_JOURNAL, o, journal_read);
+            break;
         case SL_FAILOVER_ORDER_DOUBT: send_doubt(s, &o->message); break;
         case SL_FAILOVER_ORDER_LEAD: begin_term(s, o); break;
         case SL_FAILOVER_ORDER_STOP: end_term(s, o->term); break;
@@ -246,17 +390,29 @@ static bool continue_work(struct server *s)
 bool sl_forward_pump(struct arbiter *a)
 {
     struct server *s = a->s;
+    struct sl_failover *f = &s->forward->node;
     struct sl_failover_order o;
-    sl_failover_tick(&s->forward->node, s->now.ms);
+    bool waited = f->guests.resigner != 0;
+    if (f->resigning && !s->forward->holders_closed) close_unleased_holders(s);
+    sl_failover_tick(f, s->now.ms);
+    if (waited && f->guests.resigner == 0)
+        log_term(
+            SL_LOG_INFO,
+            "the last keeper resigned, and all other nodes have reported; granting "
+            "locks",
+            f->guests.term, "waited_ms", s->now.ms - f->journal.begun_at_ms);
     sl_proxy_carry_out(s);
     sl_forward_carry_out(s);
-    while (sl_failover_next(&s->forward->node, s->now.ms, &o)) carry_out(s, &o);
-    return continue_work(s);
+    while (sl_failover_next(f, s->now.ms, &o)) carry_out(s, &o);
+    bool all_done = continue_work(s);
+    if (stop_due(s) <= s->now.ms) sl_server_stop(s, s->forward->stop_why);
+    return all_done;
 }
 
 sl_ms sl_forward_due(const struct arbiter *a)
 {
-    return sl_failover_due(&a->s->forward->node);
+    sl_ms due = sl_failover_due(&a->s->forward->node), stop = stop_due(a->s);
+    return stop < due ? stop : due;
 }
 
 /* --- Start and stop -------------------------------------------------------------------------- */
@@ -270,24 +426,42 @@ void sl_forward_members(struct server *s)
     sl_election_members(s->forward->node.election, s->now.ms, ids, list->count);
 }
 
-static const struct sl_local_observer observer = {.held = sl_forward_held,
-                                                  .gone = sl_forward_gone};
+/* If a client of the keeper's own node may have a grant that it does not know of, the origin identifies
+ * the grant. */
+static void draw_origin(struct conn *c)
+{
+    struct sl_session *n = &c->session->s;
+    if (c->proxy == NULL && n->origin == 0)
+        n->origin = sl_route_draw_origin(&c->server->forward->node.route);
+}
+
+static const struct sl_local_observer observer = {
+    .described = draw_origin, .held = sl_forward_held, .gone = sl_forward_gone};
 
 struct arbiter *sl_forward_start(struct server *s)
 {
     struct arbiter *a = sl_remote_new(s);
     struct sl_forward *f = s->forward = calloc(1, sizeof *f);
+    struct sl_storage_record_limits limits;
+    sl_ms volatile_ms = s->settings->lease_volatile_ms;
+    sl_transactions_record_limits(s, &limits);
     const struct sl_failover_settings set = {
         .self = (uint32_t)s->settings->node,
         .keeper_wait_ms = s->settings->keeper_wait_ms,
         .hash_key = s->hash_key,
-        .table = s->table};
+        .table = s->table,
+        .volatile_ms = volatile_ms > 0 ? volatile_ms + SL_VOLATILE_EXTRA_MS : 0,
+        .entries_max = limits.writes < SL_KEEPER_JOURNAL_ENTRIES_MAX
+                           ? limits.writes
+                           : SL_KEEPER_JOURNAL_ENTRIES_MAX,
+        .entry_bytes_max = limits.bytes};
     if (a == NULL || f == NULL || !sl_failover_init(&f->node, &set, s->now.ms) ||
         sl_router_read_keys(s) != SLUICE_OK) {
         sl_log(SL_LOG_ERROR, "cannot start", "error", "out of memory", NULL);
         return NULL;
     }
     sl_list_init(&f->stalled);
+    sl_state_set_keeper(s, &f->node.journal);
     sl_transactions_watch(s, term_changed);
     sl_forward_members(s);
     sl_local_of(s)->observer = &observer;
@@ -310,7 +484,12 @@ const char *sl_forward_why_not(const struct server *s)
     static char text[400];
     const struct sl_forward *f = s->forward;
     const char *trouble = sl_transactions_trouble(s);
-    if (f->node.route.leads)
+    if (f->node.resigning)
+        snprintf(text, sizeof text,
+                 "node %" PRId64
+                 " is the keeper, but hands over to another node; retry",
+                 s->settings->node);
+    else if (f->node.route.leads)
         snprintf(text, sizeof text,
                  "node %" PRId64 " is the keeper, but etcd has not confirmed it in "
                  "time (%s), so nothing is granted; retry",
@@ -340,10 +519,17 @@ void sl_forward_view(const struct server *s, struct sl_forward_view *out)
     if (f == NULL) return;
     sl_election_view(f->node.election, &v);
     const struct sl_route *r = &f->node.route;
+    uint32_t quiet_node = r->quiet_node;
+    sl_ms quiet_ms = r->leads ? sl_guests_quiet_ms(&f->node.guests, s->now.ms,
+                                                   sl_proxy_linked(s), &quiet_node)
+                              : sl_route_quiet_ms(r, s->now.ms);
     *out = (struct sl_forward_view){
+        .quiet_ms = quiet_ms,
+        .quiet_node = quiet_node,
         .keeper = r->keeper,
         .term = r->leads ? f->node.guests.term : r->keeper_term,
         .leads = r->leads,
+        .resigning = f->node.resigning,
         .open = r->open,
         .authority_ms = v.authority_end_ms > s->now.ms ? v.authority_end_ms - s->now.ms
                                                        : 0,

@@ -100,6 +100,18 @@ void sl_event_publish(struct server *s, const struct sl_event *e)
     if (e->session != 0) push(s, e);
 }
 
+void sl_event_keeper_changed(struct server *s, uint64_t term, uint32_t node)
+{
+    char text[80];
+    int n = snprintf(text, sizeof text, "keeper-changed %" PRIu64 " node=%" PRIu32,
+                     term, node);
+    size_t heard = sl_pubsub_publish_to_all(&s->pubsub,
+                                            (struct sl_bytes){CHANNEL, CHANNEL_BYTES},
+                                            (struct sl_bytes){text, (size_t)n});
+    s->stats.events += heard;
+    sl_server_spend(s, 128 * heard);
+}
+
 void sl_event_granted(struct server *s, struct sl_bytes key, const struct sl_grant *g)
 {
     if (sl_pubsub_unheard(&s->pubsub)) return;

@@ -1,6 +1,7 @@
 /* events.h - the events of locks: published to subscribers and pushed to holders.
  *
- * Each event is published on the channel lock:KEY as "NAME fence more". Some events are also
+ * Each event is published on the channel lock:KEY as "NAME fence more". One event,
+ * keeper-changed, concerns all keys, and is published to all subscribers. Some events are also
  * pushed to the connection that they concern, if it uses RESP3. The table in events.c lists all
  * events. */
 #ifndef SL_SERVER_OBSERVE_EVENTS_H
@@ -40,6 +41,10 @@ struct sl_event {
 };
 
 void sl_event_publish(struct server *s, const struct sl_event *e);
+
+/* Tell all subscribers that events may be missing before this one, because this node is connected
+ * to the keeper `node` of this term from now on, or has become the keeper itself. */
+void sl_event_keeper_changed(struct server *s, uint64_t term, uint32_t node);
 
 /* Publish a grant. Used for locks of the table and for locks that a majority decides. */
 void sl_event_granted(struct server *s, struct sl_bytes key, const struct sl_grant *g);

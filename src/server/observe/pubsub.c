@@ -243,6 +243,25 @@ size_t sl_pubsub_publish(struct sl_pubsub *p, struct sl_bytes channel,
     return n;
 }
 
+size_t sl_pubsub_publish_to_all(struct sl_pubsub *p, struct sl_bytes prefix,
+                                struct sl_bytes text)
+{
+    void *some[64];
+    uint64_t cursor = 0;
+    size_t heard = 0;
+    do {
+        size_t n = sl_index_scan(&p->channels, &cursor, some, 64);
+        for (size_t i = 0; i < n; i++) {
+            struct sl_bytes name = name_of(some[i]);
+            if (name.n >= prefix.n && memcmp(name.at, prefix.at, prefix.n) == 0)
+                heard += write_to_all(some[i], name, text);
+        }
+    } while (cursor != 0);
+    for (struct sl_list *i = p->patterns.next; i != &p->patterns; i = i->next)
+        heard += write_to_all(sl_container_of(i, struct topic, place), prefix, text);
+    return heard;
+}
+
 /* Bytes per word of a compiled pattern. */
 #define PATTERN_WORD_BYTES (256 * sizeof(uint64_t))
 

@@ -66,6 +66,11 @@ static inline bool sl_pubsub_unheard(const struct sl_pubsub *p)
 size_t sl_pubsub_publish(struct sl_pubsub *p, struct sl_bytes channel,
                          struct sl_bytes text);
 
+/* Write a message to the subscribers of all patterns, and of all channels whose name begins with
+ * `prefix`. For a pattern, the channel of the message is `prefix`. Returns the number of messages. */
+size_t sl_pubsub_publish_to_all(struct sl_pubsub *p, struct sl_bytes prefix,
+                                struct sl_bytes text);
+
 /* Return the number of bytes of all topics and subscriptions. */
 size_t sl_pubsub_bytes(const struct sl_pubsub *p);
 

@@ -189,12 +189,15 @@ static void submit(struct sl_storage *s, struct sl_storage_op *op)
     switch (op->type) {
         case SL_STORAGE_CLAIM:
         case SL_STORAGE_COMMIT:
-        case SL_STORAGE_BAR: sl_list_append(&e->writes, &op->place); break;
-        case SL_STORAGE_RENEW: sl_list_append(&e->renewals, &op->place); break;
+        case SL_STORAGE_BAR:
+        case SL_STORAGE_RECORD: sl_list_append(&e->writes, &op->place); break;
+        case SL_STORAGE_RENEW:
+        case SL_STORAGE_RESIGN: sl_list_append(&e->renewals, &op->place); break;
         case SL_STORAGE_READ_TERM:
         case SL_STORAGE_OUTCOME:
         case SL_STORAGE_READ:
-        case SL_STORAGE_SCAN: sl_etcd_reads_submit(e, op); break;
+        case SL_STORAGE_SCAN:
+        case SL_STORAGE_JOURNAL: sl_etcd_reads_submit(e, op); break;
     }
     ring(e); /* Operations that are submitted together are sent together. */
 }
@@ -214,6 +217,12 @@ static void hurry(struct sl_storage *s)
 static void stats_of(struct sl_storage *s, struct sl_storage_stats *out)
 {
     *out = etcd_of(s)->stats;
+}
+
+static void record_limits(const struct sl_storage *s,
+                          struct sl_storage_record_limits *out)
+{
+    sl_etcd_record_limits(etcd_of(s), out);
 }
 
 static void watch(struct sl_storage *s,
@@ -273,6 +282,7 @@ static const struct sl_storage_kind kind = {
     .work = work,
     .hurry = hurry,
     .stats = stats_of,
+    .record_limits = record_limits,
     .watch = watch,
     .trouble = trouble,
     .check = check,

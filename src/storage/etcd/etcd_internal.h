@@ -6,13 +6,13 @@
  *
  *     etcd.c          the queues; open and close
  *     task.c          requests that are sent again until their outcome is known
- *     group.c         groups of commits and bars: sent, answered, lost, settled
+ *     group.c         groups of commits, bars and records: sent, answered, lost, settled
  *     group_build.c   the transaction of a group
  *     group_limits.c  which operations may be in one group
- *     term.c          claims and renewals
+ *     term.c          claims, renewals and resignations
  *     watch.c         watches the term
  *     read.c          rows, outcomes and terms: many in one transaction
- *     scan.c          scans, in pages of one revision
+ *     scan.c          scans and pages of the journal, in pages of one revision
  *     lease.c         leases of etcd, for keys that expire
  *     json.c          the JSON of etcd's gateway
  *     client.h        requests to etcd
@@ -20,9 +20,10 @@
  * Keys, after the prefix (terms and ids have 16 hex digits, so that they sort):
  *
  *     format                         "1"
- *     keeper                         "term node nonce"
- *     keeper/beat                    "number fence_limit longest_ms"
+ *     keeper                         "term node nonce clock_ms"
+ *     keeper/beat                    "number fence_limit longest_ms term clock_ms settled resigned"
  *     d/<bytes of table: 2><table><key>   the value
+ *     journal/<key>                  a row of the keeper's journal
  *     r/<request>                    "term id": committed, at the revision of this key
  *     b/<term>/<id>                  "": barred
  *     g/<nonce>/<slot>               number of the last group of this slot of a storage
@@ -41,7 +42,7 @@
 #define SL_ETCD_FORMAT "1"
 #define SL_ETCD_PREFIX_MAX 256
 #define SL_ETCD_NONCE_BYTES 40
-#define SL_ETCD_KEY_MAX (SL_ETCD_PREFIX_MAX + SL_STORAGE_REQUEST_BYTES_MAX + 128)
+#define SL_ETCD_KEY_MAX (SL_ETCD_PREFIX_MAX + SL_STORAGE_JOURNAL_KEY_BYTES_MAX + 128)
 #define SL_ETCD_READ_SLOTS 4
 #define SL_ETCD_HURRY_MS 2000 /* The longest wait after sl_storage_hurry(). */
 
@@ -67,6 +68,8 @@ struct sl_etcd_key {
 void sl_etcd_key_of(const struct sl_etcd *e, struct sl_etcd_key *k, const char *name);
 void sl_etcd_key_data(const struct sl_etcd *e, struct sl_etcd_key *k,
                       struct sl_bytes table, struct sl_bytes key);
+void sl_etcd_key_journal(const struct sl_etcd *e, struct sl_etcd_key *k,
+                         struct sl_bytes key);
 void sl_etcd_key_request(const struct sl_etcd *e, struct sl_etcd_key *k,
                          struct sl_bytes request);
 void sl_etcd_key_bar(const struct sl_etcd *e, struct sl_etcd_key *k, uint64_t term,
@@ -130,6 +133,11 @@ void sl_etcd_json_term_key(const struct sl_etcd *e, const json_t *kv,
                            struct sl_storage_term *out,
                            char nonce[SL_ETCD_NONCE_BYTES]);
 
+/* Update *out from the key "keeper/beat". The clock and the marks in it count only if
+ * the keeper of out->term wrote them. */
+void sl_etcd_json_beat(const struct sl_etcd *e, const json_t *keys,
+                       struct sl_storage_term *out);
+
 /* --- The storage ------------------------------------------------------------- */
 
 /* A request that the storage sends again until it knows the outcome. */
@@ -172,8 +180,10 @@ struct sl_etcd_claim {
     bool reads_format;        /* The task only reads the format. */
     bool settling;            /* The task only reads which claim succeeded. */
     char nonce[SL_ETCD_NONCE_BYTES];
+    struct sl_storage_term seen; /* The newest known record when the claim began. */
 };
 
+/* A renewal or a resignation. */
 struct sl_etcd_renewal {
     struct sl_etcd_task task;
     struct sl_storage_op *op;
@@ -186,7 +196,7 @@ struct sl_etcd_reading {
     uint32_t count;
 };
 
-/* A scan reads pages at one revision. */
+/* A scan, or an operation that reads the journal, reads pages at one revision. */
 struct sl_etcd_scanning {
     struct sl_etcd_task task;
     struct sl_storage_op *op;
@@ -199,6 +209,7 @@ struct sl_etcd_scanning {
     char *bytes;
     size_t n, bytes_capacity;
     unsigned restarts;
+    bool cut; /* There is a row that does not fit into the result. */
 };
 
 /* The etcd lease for all keys that expire. */
@@ -249,11 +260,14 @@ struct sl_etcd {
     struct sl_etcd_renewal renewal;
     struct sl_etcd_reading readings[SL_ETCD_READ_SLOTS];
     struct sl_etcd_scanning scannings[SL_ETCD_READ_SLOTS];
+    size_t
+        journal_row_bytes; /* Average of the last rows of the journal; 0: not known. */
     struct sl_etcd_lease lease;
     struct sl_etcd_watching watching;
 
     enum sl_etcd_format format;
-    uint64_t heartbeat;          /* The last known revision of keeper/beat. */
+    /* The last known revision of keeper/beat; 0 if the term was resigned there. */
+    uint64_t heartbeat;
     struct sl_storage_term seen; /* The newest known record. */
     sl_ms silent_since_ms;       /* When etcd stopped answering; 0: it answers. */
     sl_ms hurry_since_ms;        /* 0: no hurry. */
@@ -363,6 +377,13 @@ bool sl_etcd_group_has_names_left(const struct sl_etcd_group *g,
                                   const struct sl_storage_op *op);
 void sl_etcd_group_take_names(struct sl_etcd_group *g, const struct sl_storage_op *op);
 bool sl_etcd_request_in_flight(const struct sl_etcd *e, struct sl_bytes request);
+
+void sl_etcd_record_limits(const struct sl_etcd *e,
+                           struct sl_storage_record_limits *out);
+
+/* Write the key that a write of this operation changes. */
+void sl_etcd_key_of_write(const struct sl_etcd *e, struct sl_etcd_key *k,
+                          const struct sl_storage_op *op, uint32_t i);
 
 /* Return whether a later write of the same commit overwrites the i-th write. */
 bool sl_etcd_is_overwritten(const struct sl_storage_op *op, uint32_t i);

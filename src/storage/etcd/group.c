@@ -1,6 +1,6 @@
-/* group.c - executes many commits and bars in one etcd transaction, where each succeeds
- * or fails separately. This file also finds out the outcome of groups whose answer was
- * lost.
+/* group.c - executes many commits, bars and records in one etcd transaction, where each
+ * succeeds or fails separately. This file also finds out the outcome of groups whose
+ * answer was lost.
  *
  * Every try of a group compares the revision of its slot's key, and changes that key.
  * So at most one try succeeds, however late the others arrive, and the number in the
@@ -36,9 +36,10 @@ static void fail_group(struct sl_etcd_group *g, int status)
 static void op_is_done(struct sl_etcd_group *g, struct sl_storage_op *op,
                        uint64_t revision)
 {
-    if (op->type == SL_STORAGE_COMMIT) op->result.revision = revision;
+    if (op->type != SL_STORAGE_BAR) op->result.revision = revision;
     if (op->type == SL_STORAGE_COMMIT && op->write_count > 0)
         g->task.e->stats.commits++;
+    if (op->type == SL_STORAGE_RECORD) g->task.e->stats.records += op->write_count;
     sl_etcd_op_done(g->task.e, op, SLUICE_OK);
 }
 
@@ -266,6 +267,8 @@ static void on_refusal(struct sl_etcd_group *g, int status)
         send_group(g);
     } else if (g->task.lost) sl_etcd_task_later(&g->task);
     else if (too_much && g->count > 1) send_one_by_one(g);
+    else if (too_much && sl_storage_op_after(&g->ops, NULL)->type == SL_STORAGE_RECORD)
+        fail_group(g, SLUICE_ETOOBIG);
     else fail_group(g, status);
 }
 

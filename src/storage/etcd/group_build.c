@@ -1,6 +1,6 @@
 /* group_build.c - builds the etcd transaction of a group.
  *
- *     together:   if   the term, all requests absent, all bars absent, the slot unchanged
+ *     together:   if   the term, the slot unchanged, all requests absent, all bars absent
  *                 then all writes, all requests, the slot's new number
  *     else each:  if   the slot unchanged
  *                 then for each: if its own comparisons then its writes else the reasons;
@@ -17,7 +17,7 @@ static void own_ifs(struct sl_etcd_text *t, const struct sl_etcd *e,
                     const struct sl_storage_op *op)
 {
     struct sl_etcd_key k;
-    if (op->type == SL_STORAGE_BAR) return;
+    if (op->type != SL_STORAGE_COMMIT) return;
     if (op->request.n > 0) {
         sl_etcd_key_request(e, &k, op->request);
         sl_etcd_if_absent(t, &k);
@@ -39,7 +39,7 @@ static void own_writes(struct sl_etcd_text *t, const struct sl_etcd *e,
     for (uint32_t i = 0; i < op->write_count; i++) {
         const struct sl_storage_write *w = &op->writes[i];
         if (sl_etcd_is_overwritten(op, i)) continue;
-        sl_etcd_key_data(e, &k, w->table, w->key);
+        sl_etcd_key_of_write(e, &k, op, i);
         if (w->value.at != NULL) sl_etcd_op_put(t, &k, w->value, 0);
         else sl_etcd_op_delete(t, &k, NULL);
     }
@@ -56,7 +56,7 @@ static void own_reasons(struct sl_etcd_text *t, const struct sl_etcd *e,
 {
     struct sl_etcd_key k;
     sl_etcd_op_read_term(t, e);
-    if (op->type == SL_STORAGE_BAR) return;
+    if (op->type != SL_STORAGE_COMMIT) return;
     sl_etcd_key_bar(e, &k, op->term, op->id);
     sl_etcd_op_range(t, &k, NULL, SL_ETCD_RANGE_COUNT);
     if (op->request.n == 0) return;

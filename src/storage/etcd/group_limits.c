@@ -30,10 +30,19 @@ static uint64_t name_of_id(enum name_kind kind, uint64_t id)
     return name_of(kind, &id, sizeof id);
 }
 
-static uint64_t name_of_write(const struct sl_etcd *e, const struct sl_storage_write *w)
+void sl_etcd_key_of_write(const struct sl_etcd *e, struct sl_etcd_key *k,
+                          const struct sl_storage_op *op, uint32_t i)
+{
+    const struct sl_storage_write *w = &op->writes[i];
+    if (op->type == SL_STORAGE_RECORD) sl_etcd_key_journal(e, k, w->key);
+    else sl_etcd_key_data(e, k, w->table, w->key);
+}
+
+static uint64_t name_of_write(const struct sl_etcd *e, const struct sl_storage_op *op,
+                              uint32_t i)
 {
     struct sl_etcd_key k;
-    sl_etcd_key_data(e, &k, w->table, w->key);
+    sl_etcd_key_of_write(e, &k, op, i);
     return name_of(NAME_DATA, k.at, k.n);
 }
 
@@ -54,12 +63,14 @@ bool sl_etcd_op_conflicts(const struct sl_etcd *e, const struct sl_storage_op *o
     if (op->type == SL_STORAGE_BAR)
         return is_taken(e, name_of_id(NAME_BARRED, op->id)) ||
                is_taken(e, name_of_id(NAME_COMMITS, op->id));
-    if (is_taken(e, name_of_id(NAME_BARRED, op->id))) return true;
-    if (op->request.n > 0 &&
-        is_taken(e, name_of(NAME_REQUEST, op->request.at, op->request.n)))
-        return true;
+    if (op->type == SL_STORAGE_COMMIT) {
+        if (is_taken(e, name_of_id(NAME_BARRED, op->id))) return true;
+        if (op->request.n > 0 &&
+            is_taken(e, name_of(NAME_REQUEST, op->request.at, op->request.n)))
+            return true;
+    }
     for (uint32_t i = 0; i < op->write_count; i++)
-        if (is_taken(e, name_of_write(e, &op->writes[i]))) return true;
+        if (is_taken(e, name_of_write(e, op, i))) return true;
     return false;
 }
 
@@ -81,11 +92,13 @@ void sl_etcd_group_take_names(struct sl_etcd_group *g, const struct sl_storage_o
         take_name(g, name_of_id(NAME_BARRED, op->id));
         return;
     }
-    take_name(g, name_of_id(NAME_COMMITS, op->id));
-    if (op->request.n > 0)
-        take_name(g, name_of(NAME_REQUEST, op->request.at, op->request.n));
+    if (op->type == SL_STORAGE_COMMIT) {
+        take_name(g, name_of_id(NAME_COMMITS, op->id));
+        if (op->request.n > 0)
+            take_name(g, name_of(NAME_REQUEST, op->request.at, op->request.n));
+    }
     for (uint32_t i = 0; i < op->write_count; i++)
-        take_name(g, name_of_write(g->task.e, &op->writes[i]));
+        take_name(g, name_of_write(g->task.e, op, i));
 }
 
 static bool same(struct sl_bytes a, struct sl_bytes b)
@@ -107,6 +120,7 @@ bool sl_etcd_request_in_flight(const struct sl_etcd *e, struct sl_bytes request)
 
 bool sl_etcd_is_overwritten(const struct sl_storage_op *op, uint32_t i)
 {
+    if (op->type == SL_STORAGE_RECORD) return false; /* Each key occurs once. */
     for (uint32_t j = i + 1; j < op->write_count; j++)
         if (same(op->writes[i].table, op->writes[j].table) &&
             same(op->writes[i].key, op->writes[j].key))
@@ -116,13 +130,41 @@ bool sl_etcd_is_overwritten(const struct sl_storage_op *op, uint32_t i)
 
 bool sl_etcd_keeps_request(const struct sl_storage_op *op)
 {
-    return op->request.n > 0 && op->write_count > 0;
+    return op->type == SL_STORAGE_COMMIT && op->request.n > 0 && op->write_count > 0;
+}
+
+static size_t bytes_of_op(const struct sl_etcd *e)
+{
+    return BYTES_OF_OP + 8 * e->prefix.n;
+}
+
+static size_t bytes_per_record(const struct sl_etcd *e)
+{
+    return BYTES_OF_WRITE + e->prefix.n + strlen("journal/");
+}
+
+void sl_etcd_record_limits(const struct sl_etcd *e,
+                           struct sl_storage_record_limits *out)
+{
+    out->writes = e->settings.ops_max - 1; /* One operation writes the slot's key. */
+    out->bytes = e->settings.request_bytes_max - BYTES_OF_GROUP - bytes_of_op(e);
+    out->bytes_per_write = bytes_per_record(e);
+}
+
+static struct sl_etcd_cost cost_of_record(const struct sl_etcd *e,
+                                          const struct sl_storage_op *op)
+{
+    struct sl_etcd_cost c = {0, op->write_count, bytes_of_op(e)};
+    for (uint32_t i = 0; i < op->write_count; i++)
+        c.bytes += bytes_per_record(e) + op->writes[i].key.n + op->writes[i].value.n;
+    return c;
 }
 
 struct sl_etcd_cost sl_etcd_cost_of(const struct sl_etcd *e,
                                     const struct sl_storage_op *op)
 {
-    struct sl_etcd_cost c = {0, 1, BYTES_OF_OP + 8 * e->prefix.n};
+    if (op->type == SL_STORAGE_RECORD) return cost_of_record(e, op);
+    struct sl_etcd_cost c = {0, 1, bytes_of_op(e)};
     if (op->type == SL_STORAGE_BAR) return c;
     c.ifs = op->request.n > 0 ? 2 : 1;
     c.ops = sl_etcd_keeps_request(op) ? 1 : 0;
@@ -140,6 +182,8 @@ int sl_etcd_fits_alone(const struct sl_etcd *e, const struct sl_storage_op *op)
 {
     if (op->type == SL_STORAGE_BAR) return SLUICE_OK;
     if (!sl_storage_names_fit(op)) return SLUICE_ETOOBIG;
+    if (op->type == SL_STORAGE_RECORD && op->write_count >= e->settings.ops_max)
+        return SLUICE_ETOOBIG;
     if (op->write_count > SL_ETCD_WRITES_FACTOR * e->settings.ops_max)
         return SLUICE_EWRITES;
     struct sl_etcd_cost c = sl_etcd_cost_of(e, op);

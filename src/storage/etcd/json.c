@@ -104,6 +104,13 @@ void sl_etcd_key_data(const struct sl_etcd *e, struct sl_etcd_key *k,
     if (key.n > 0) add_to_key(k, key);
 }
 
+void sl_etcd_key_journal(const struct sl_etcd *e, struct sl_etcd_key *k,
+                         struct sl_bytes key)
+{
+    sl_etcd_key_of(e, k, "journal/");
+    if (key.n > 0) add_to_key(k, key);
+}
+
 void sl_etcd_key_request(const struct sl_etcd *e, struct sl_etcd_key *k,
                          struct sl_bytes request)
 {
@@ -335,24 +342,61 @@ bool sl_etcd_json_is(const json_t *kv, const struct sl_etcd_key *k)
     return strcmp(key, wanted) == 0;
 }
 
+/* Read the value of "keeper". A new term is neither settled nor resigned. Versions
+ * before the journal wrote no clock. */
+static void read_keeper(const json_t *kv, struct sl_storage_term *out,
+                        char nonce[SL_ETCD_NONCE_BYTES])
+{
+    char value[200], whose[SL_ETCD_NONCE_BYTES] = "";
+    sl_etcd_json_text(kv, value, sizeof value);
+    out->clock_ms = 0;
+    out->settled = out->resigned = false;
+    sscanf(value, "%" SCNu64 " %" SCNu32 " %39s %" SCNd64, &out->term, &out->node,
+           whose, &out->clock_ms);
+    if (nonce != NULL) memcpy(nonce, whose, sizeof whose);
+}
+
+/* Read the value of "keeper/beat". A claim does not change this key, so it may still
+ * have the clock and the marks of an earlier term; or those of no term, if an older
+ * version wrote it. */
+static void read_beat(const json_t *kv, struct sl_storage_term *out)
+{
+    char value[200];
+    uint64_t term = 0;
+    sl_ms clock_ms = 0;
+    unsigned settled = 0, resigned = 0;
+    sl_etcd_json_text(kv, value, sizeof value);
+    sscanf(value, "%*u %" SCNu64 " %" SCNd64 " %" SCNu64 " %" SCNd64 " %u %u",
+           &out->fence_limit, &out->longest_ms, &term, &clock_ms, &settled, &resigned);
+    out->heartbeat = sl_etcd_json_number(kv, "mod_revision");
+    if (term == 0 || term != out->term) return;
+    out->clock_ms = clock_ms;
+    out->settled = settled != 0;
+    out->resigned = resigned != 0;
+}
+
 void sl_etcd_json_term_key(const struct sl_etcd *e, const json_t *kv,
                            struct sl_storage_term *out, char nonce[SL_ETCD_NONCE_BYTES])
 {
     struct sl_etcd_key keeper, heartbeat;
-    char value[200], whose[SL_ETCD_NONCE_BYTES] = "";
     sl_etcd_key_of(e, &keeper, "keeper");
     sl_etcd_key_of(e, &heartbeat, "keeper/beat");
-    sl_etcd_json_text(kv, value, sizeof value);
-    if (sl_etcd_json_is(kv, &keeper)) {
-        sscanf(value, "%" SCNu64 " %" SCNu32 " %39s", &out->term, &out->node, whose);
-        if (nonce != NULL) memcpy(nonce, whose, sizeof whose);
-    }
-    if (sl_etcd_json_is(kv, &heartbeat)) {
-        sscanf(value, "%*u %" SCNu64 " %" SCNd64, &out->fence_limit, &out->longest_ms);
-        out->heartbeat = sl_etcd_json_number(kv, "mod_revision");
+    if (sl_etcd_json_is(kv, &keeper)) read_keeper(kv, out, nonce);
+    if (sl_etcd_json_is(kv, &heartbeat)) read_beat(kv, out);
+}
+
+void sl_etcd_json_beat(const struct sl_etcd *e, const json_t *keys,
+                       struct sl_storage_term *out)
+{
+    struct sl_etcd_key heartbeat;
+    sl_etcd_key_of(e, &heartbeat, "keeper/beat");
+    for (size_t i = 0; i < json_array_size(keys); i++) {
+        const json_t *kv = json_array_get(keys, i);
+        if (sl_etcd_json_is(kv, &heartbeat)) read_beat(kv, out);
     }
 }
 
+/* etcd returns keys in order, so "keeper" comes before "keeper/beat". */
 void sl_etcd_json_term(const struct sl_etcd *e, const json_t *keys,
                        struct sl_storage_term *out, char nonce[SL_ETCD_NONCE_BYTES])
 {

@@ -169,7 +169,7 @@ static void release_held(struct sl_etcd *e)
 void sl_etcd_reads_submit(struct sl_etcd *e, struct sl_storage_op *op)
 {
     struct sl_list *to = &e->reads;
-    if (op->type == SL_STORAGE_SCAN) to = &e->scans;
+    if (op->type == SL_STORAGE_SCAN || op->type == SL_STORAGE_JOURNAL) to = &e->scans;
     if (op->type == SL_STORAGE_OUTCOME) to = &e->held;
     sl_list_append(to, &op->place);
     if (!sl_storage_names_fit(op)) sl_etcd_op_done(e, op, SLUICE_ETOOBIG);

@@ -1,4 +1,4 @@
-/* term.c - claims the next term and renews the current one. */
+/* term.c - claims the next term, renews the current one, and resigns it. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -51,9 +51,9 @@ static void build_claim(struct sl_etcd_text *t, const struct sl_etcd *e)
 {
     const struct sl_storage_op *op = e->claim.op;
     struct sl_etcd_key k;
-    char value[100];
-    int n = snprintf(value, sizeof value, "%" PRIu64 " %" PRIu32 " %s", op->term + 1,
-                     op->node, e->claim.nonce);
+    char value[150];
+    int n = snprintf(value, sizeof value, "%" PRIu64 " %" PRIu32 " %s %" PRId64,
+                     op->term + 1, op->node, e->claim.nonce, op->clock_ms);
     sl_etcd_text_clear(t);
     sl_etcd_txn_begin(t);
     claim_ifs(t, e, op);
@@ -108,6 +108,7 @@ void sl_etcd_term_claim(struct sl_etcd *e, struct sl_storage_op *op)
     assert(op->type == SL_STORAGE_CLAIM && e->claim.op == NULL);
     e->claim.op = op;
     e->claim.settling = false;
+    e->claim.seen = e->seen;
     snprintf(e->claim.nonce, sizeof e->claim.nonce, "%s.%" PRIu64, e->nonce,
              ++e->number);
     sl_etcd_task_begin(&e->claim.task);
@@ -127,20 +128,27 @@ static void claimed(struct sl_etcd *e, const struct sl_storage_term *before)
     struct sl_storage_term now = *before;
     now.term = op->term + 1;
     now.node = op->node;
+    now.clock_ms = op->clock_ms;
+    now.settled = now.resigned = false;
     sl_etcd_note_term(e, &now);
     sl_etcd_lease_take(e, 0); /* The first commit will need a lease. */
     end_claim(e, SLUICE_OK);
 }
 
-/* Return whether an earlier try of this claim succeeded. */
+/* Return whether an earlier try of this claim succeeded; if so, report it. The claim has
+ * overwritten the previous keeper's node and the clock of its claim, but not what its
+ * renewals wrote. */
 static bool is_ours(struct sl_etcd *e, const json_t *txn, struct sl_storage_term *now)
 {
     const struct sl_storage_op *op = e->claim.op;
+    const json_t *keys = sl_etcd_json_keys(txn, 0);
     char nonce[SL_ETCD_NONCE_BYTES];
-    sl_etcd_json_term(e, sl_etcd_json_keys(txn, 0), now, nonce);
+    sl_etcd_json_term(e, keys, now, nonce);
     if (now->term != op->term + 1 || strcmp(nonce, e->claim.nonce) != 0) return false;
-    now->node = e->seen.term == op->term ? e->seen.node : 0;
-    claimed(e, now);
+    struct sl_storage_term before = {.term = op->term};
+    if (e->claim.seen.term == op->term) before = e->claim.seen;
+    sl_etcd_json_beat(e, keys, &before);
+    claimed(e, &before);
     return true;
 }
 
@@ -230,17 +238,20 @@ static void on_claim(struct sl_etcd_call *call)
     else end_claim(e, status);
 }
 
-/* --- Renewals ------------------------------------------------------------------- */
+/* --- Renewals and resignations ------------------------------------------------------ */
 
-/* Build a renewal. It compares the heartbeat: otherwise, a lost renewal that arrives
- * late would restore its older limits. */
+/* Build a renewal or a resignation. It compares the heartbeat: otherwise, a lost renewal
+ * that arrives late would restore its older limits, or undo a resignation. */
 static void build_renewal(struct sl_etcd_text *t, struct sl_etcd *e)
 {
     const struct sl_storage_op *op = e->renewal.op;
     struct sl_etcd_key heartbeat;
-    char value[100];
-    int n = snprintf(value, sizeof value, "%" PRIu64 " %" PRIu64 " %" PRId64,
-                     ++e->number, op->fence_limit, op->longest_ms);
+    char value[150];
+    int n = snprintf(value, sizeof value,
+                     "%" PRIu64 " %" PRIu64 " %" PRId64 " %" PRIu64 " %" PRId64
+                     " %d %d",
+                     ++e->number, op->fence_limit, op->longest_ms, op->term,
+                     op->clock_ms, op->settled, op->type == SL_STORAGE_RESIGN);
     sl_etcd_key_of(e, &heartbeat, "keeper/beat");
     sl_etcd_text_clear(t);
     sl_etcd_txn_begin(t);
@@ -275,24 +286,26 @@ static void on_renewal_answer(struct sl_etcd *e, const json_t *txn)
 {
     struct sl_storage_op *op = e->renewal.op;
     struct sl_storage_term *term = &op->result.term_record;
-    bool done = sl_etcd_json_succeeded(txn);
+    bool done = sl_etcd_json_succeeded(txn), resigns = op->type == SL_STORAGE_RESIGN;
     sl_etcd_note_revision(e, sl_etcd_json_revision(txn));
     sl_etcd_json_term(e, sl_etcd_json_keys(txn, done ? 1 : 0), term, NULL);
     sl_etcd_note_term(e, term);
-    e->heartbeat = term->heartbeat;
+    /* The key exists, so the comparison with 0 lets no renewal follow a resignation. */
+    e->heartbeat = term->resigned ? 0 : term->heartbeat;
     op->result.term = term->term;
-    if (done) end_renewal(e, SLUICE_OK);
-    else if (term->term != op->term || op->term == 0) end_renewal(e, SLUICE_ESTALE);
+    bool current = term->term == op->term && op->term != 0;
+    if (done || (current && resigns && term->resigned)) end_renewal(e, SLUICE_OK);
+    else if (!current || term->resigned) end_renewal(e, SLUICE_ESTALE);
     else if (e->renewal.repeats++ < RENEW_REPEATS_MAX) {
         memset(&op->result, 0, sizeof op->result);
-        /* An earlier renewal succeeded, but its reply was lost. Send this renewal again,
+        /* An earlier renewal succeeded, but its reply was lost. Send this operation again,
          * and compare with the heartbeat that the earlier one wrote. */
         send_renewal(e);
     } else end_renewal(e, SLUICE_EIO);
 }
 
-/* Handle the answer to a renewal. A renewal with an unknown outcome counts as failed;
- * the keeper renews again anyway. */
+/* Handle the answer to a renewal or a resignation. If its outcome is unknown, it counts as
+ * failed: the keeper renews again anyway, and may resign again. */
 static void on_renewal(struct sl_etcd_call *call)
 {
     struct sl_etcd *e = call->owner;
@@ -310,7 +323,8 @@ static void next_renewal(struct sl_etcd *e)
 {
     struct sl_storage_op *op = sl_storage_op_after(&e->renewals, NULL);
     if (op == NULL || e->renewal.task.busy || e->claim.task.busy) return;
-    assert(op->type == SL_STORAGE_RENEW && e->renewal.op == NULL);
+    assert(op->type == SL_STORAGE_RENEW || op->type == SL_STORAGE_RESIGN);
+    assert(e->renewal.op == NULL);
     sl_list_remove(&op->place);
     e->renewal.op = op;
     e->renewal.repeats = 0;

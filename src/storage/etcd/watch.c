@@ -27,7 +27,9 @@ static void poll_after_failure(struct sl_etcd *e)
 static bool same(const struct sl_storage_term *a, const struct sl_storage_term *b)
 {
     return a->term == b->term && a->node == b->node && a->heartbeat == b->heartbeat &&
-           a->fence_limit == b->fence_limit && a->longest_ms == b->longest_ms;
+           a->fence_limit == b->fence_limit && a->longest_ms == b->longest_ms &&
+           a->clock_ms == b->clock_ms && a->settled == b->settled &&
+           a->resigned == b->resigned;
 }
 
 static void report(struct sl_etcd *e, const struct sl_storage_term *term,

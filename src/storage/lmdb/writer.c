@@ -174,7 +174,10 @@ static int do_op(struct txn *t, struct sl_storage_op *op)
         case SL_STORAGE_OUTCOME: return find_request(t, op, &op->result.found);
         /* Not used: the only server that uses the store knows its term. */
         case SL_STORAGE_READ_TERM:
-        case SL_STORAGE_RENEW: return sl_lmdb_answer(op, SLUICE_EINVAL);
+        case SL_STORAGE_RENEW:
+        case SL_STORAGE_RESIGN:
+        case SL_STORAGE_RECORD:
+        case SL_STORAGE_JOURNAL: return sl_lmdb_answer(op, SLUICE_EINVAL);
         case SL_STORAGE_READ:
         case SL_STORAGE_SCAN: break;
     }

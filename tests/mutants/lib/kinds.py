@@ -2,6 +2,7 @@
 
     unit PROGRAM TEST         a test of tests/unit/test_PROGRAM fails, or an assert does in it
     sim SEEDS [FAULTS [EVENTS]]  the simulator fails in one of so many seeds
+    keeper SEEDS [FAULTS [EVENTS]]  the same, in clusters on etcd
     spec NAME                 tests/spec/NAME.spec does not hold for the lock table
     live SUITE/NAME PATTERN   a test of tests/SUITE/test_NAME.py fails: SUITE is cli, server or
                               storage (for sluice-offline)
@@ -86,11 +87,12 @@ class Sim(Test):
     program = "src/sim/sluice-sim"
     seconds = 200
     sound_seeds = 200
+    cluster = []  # The option that selects the kind of cluster.
 
     def __init__(self, seeds, faults=None, events=None):
         super().__init__(seeds, faults, events)
         self.seeds = int(seeds)
-        self.options = ["--faults", faults] if faults else []
+        self.options = self.cluster + (["--faults", faults] if faults else [])
         self.options += ["--events", str(int(events))] if events else []
         self.control = " ".join(["sim", str(self.sound_seeds), *self.options])
 
@@ -110,6 +112,10 @@ class Sim(Test):
         status, log = self.run(stage, program, self.sound_seeds)
         if status != 0:
             raise Error("a seed fails without a mutant\n" + log)
+
+
+class Keeper(Sim):
+    cluster = ["--keeper"]
 
 
 class Spec(Test):
@@ -269,7 +275,7 @@ class Fuzz(Test):
         """The suite fuzz is the control."""
 
 
-KINDS = {"unit": Unit, "sim": Sim, "spec": Spec, "live": Live, "kill": Kill, "journal": Journal,
+KINDS = {"unit": Unit, "sim": Sim, "keeper": Keeper, "spec": Spec, "live": Live, "kill": Kill, "journal": Journal,
          "damage": Damage, "tx": Tx, "fuzz": Fuzz}
 
 

@@ -1,0 +1,21 @@
+/* resign.h - a keeper hands its term over, as the parts of a node see it. failover.h has the
+ * interface, and README.md the rules. */
+#ifndef SL_FAILOVER_RESIGN_H
+#define SL_FAILOVER_RESIGN_H
+
+#include "failover/failover.h"
+
+/* Do the next step of a resignation, if there is one. sl_resign_due() returns when it is due. */
+void sl_resign_go_on(struct sl_failover *f, sl_ms now_ms);
+sl_ms sl_resign_due(const struct sl_failover *f);
+
+/* A write to the journal has succeeded. */
+void sl_resign_recorded(struct sl_failover *f, sl_ms now_ms);
+
+/* The term ends. */
+void sl_resign_end(struct sl_failover *f);
+
+/* As the successor of a keeper that has resigned: end the wait, if nothing is missing. */
+void sl_resign_end_wait(struct sl_failover *f);
+
+#endif /* SL_FAILOVER_RESIGN_H */

@@ -1,0 +1,29 @@
+/* route_internal.h - shared by the files that implement the route.
+ *
+ *     route.c           sessions, the queue of requests, the beginning and the end of a route, time
+ *     route_receive.c   messages from the keeper
+ *     route_orders.c    orders to the caller */
+#ifndef SL_FAILOVER_ROUTE_INTERNAL_H
+#define SL_FAILOVER_ROUTE_INTERNAL_H
+
+#include "failover/route.h"
+
+/* Order that the connection of a client is closed. */
+void sl_route_close_session(struct sl_route *r, struct sl_route_session *n,
+                            enum sl_route_close why);
+
+/* Remove a request from its list. */
+void sl_route_unlist(struct sl_route *r, struct sl_route_request *q);
+
+/* Remove a request that has ended from its session and from its list. */
+void sl_route_end_request(struct sl_route *r, struct sl_route_request *q);
+
+/* Take a record out of the ledger, and make the message that asks the keeper to release the grant.
+ * The record is freed at the next call, because the message borrows its key. */
+void sl_route_drop(struct sl_route *r, struct sl_record *x,
+                   struct sl_failover_message *out);
+
+/* End the route: answer its unanswered requests, or queue them to be sent again. */
+void sl_route_end(struct sl_route *r, sl_ms now_ms);
+
+#endif /* SL_FAILOVER_ROUTE_INTERNAL_H */

@@ -1,0 +1,210 @@
+/* route_receive.c - the messages that a node receives from the keeper. */
+#include "failover/route_internal.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define AGAIN_MS 20
+
+static void order(struct sl_route *r, struct sl_route_order o)
+{
+    assert(!r->has_order); /* The caller fetches all orders after each message. */
+    r->order = o;
+    r->has_order = true;
+}
+
+/* Record the transaction of a session. Each reply of the keeper contains its id. If the id is new,
+ * this TX.BEGIN has begun the transaction, so the node keeps its REQUEST id. A rejected TX.BEGIN
+ * changes nothing. */
+static void note_transaction(const struct sl_route_request *q, uint64_t tx)
+{
+    struct sl_route_session *n = q->session;
+    bool begins = q->verb == SL_ROUTE_TX_BEGIN;
+    if (tx == n->tx) return;
+    sl_route_tx_ended(n);
+    if (tx == 0 || !begins) return;
+    n->tx = tx;
+    char *id = q->id.n > 0 ? malloc(q->id.n) : NULL;
+    /* Out of memory: if the reply to the commit is lost, the outcome will be unknown. */
+    if (id == NULL) return;
+    memcpy(id, q->id.at, q->id.n);
+    n->tx_request = (struct sl_bytes){id, q->id.n};
+}
+
+static bool is_grant(struct sl_bytes reply)
+{
+    return reply.n >= 2 && memcmp(reply.at, "*5", 2) == 0;
+}
+
+/* Convert the reply to TX.OUTCOME into a reply to TX.COMMIT. The node sent TX.OUTCOME instead of a
+ * TX.COMMIT whose reply was lost. */
+static struct sl_route_order settled(struct sl_route_request *q, struct sl_bytes reply)
+{
+    if (reply.n > 0 && reply.at[0] == ':')
+        return (struct sl_route_order){
+            .type = SL_ROUTE_ORDER_REPLY, .request = q, .bytes = reply};
+    return (struct sl_route_order){
+        .type = SL_ROUTE_ORDER_ANSWER,
+        .request = q,
+        .answer = reply.n > 0 && reply.at[0] == '-' ? SL_ROUTE_ASK : SL_ROUTE_STALE};
+}
+
+static void receive_reply(struct sl_route *r, struct sl_route_request *q, uint64_t tx,
+                          struct sl_bytes reply)
+{
+    struct sl_route_session *n = q->session;
+    struct sl_route_order o = {
+        .type = SL_ROUTE_ORDER_REPLY, .request = q, .bytes = reply};
+    if (q->settles) o = settled(q, reply);
+    else if (q->had_record && reply.n == 4 && memcmp(reply.at, ":0\r\n", 4) == 0)
+        /* The grant ended when the last keeper failed. */
+        o.bytes = (struct sl_bytes){":1\r\n", 4};
+    else if (q->verb == SL_ROUTE_ACQUIRE && q->waits && is_grant(reply)) {
+        o.late = true;
+        o.fence = n->unanswered;
+    }
+    sl_route_knows(n, n->unanswered);
+    n->unanswered = 0;
+    note_transaction(q, tx);
+    sl_route_end_request(r, q);
+    order(r, o);
+}
+
+static void receive_say(struct sl_route *r, const struct sl_failover_message *m)
+{
+    struct sl_route_session *n = sl_route_session_find(r, m->session);
+    if (n == NULL) return; /* The client has left, so nobody waits for the reply. */
+    n->half_replied = m->what == SL_SAY_MORE;
+    if (n->request != NULL && m->what == SL_SAY_LAST)
+        receive_reply(r, n->request, m->tx, m->bytes);
+    else /* A push, or a part of a reply. */
+        order(r, (struct sl_route_order){
+                     .type = SL_ROUTE_ORDER_PUSH, .session = n, .bytes = m->bytes});
+}
+
+/* Return when a lease expires by this node's clock. This must not be later than at the keeper. The
+ * node counts from the time when it sent the request, and allows for clocks whose rates differ by 1
+ * in 500. If it counted from the time when it read the reply, and the reply was late, the record
+ * could outlive the lease, and the next keeper could restore a grant although the lock already has
+ * a new holder. */
+static sl_ms end_after(sl_ms since_ms, sl_ms age_ms, sl_ms left_ms)
+{
+    sl_ms ms = sl_ms_after(age_ms, left_ms);
+    return ms == SL_NEVER ? SL_NEVER : since_ms + ms - ms / 500 - 1;
+}
+
+/* Add a record. For each new record, check two old ones for expiry, so that few expired records
+ * remain. Skip this while the ledger is being handed over, because that relies on the order of
+ * records. If there is no memory for the record, the grant will be lost when the keeper fails. */
+static void put_record(struct sl_route *r, sl_ms now_ms, struct sl_record *x,
+                       struct sl_list *held)
+{
+    x->route = r->number;
+    sl_ledger_put(&r->ledger, x, held);
+    if (!r->handing) sl_ledger_sweep(&r->ledger, now_ms, 2);
+}
+
+static void receive_held(struct sl_route *r, sl_ms now_ms,
+                         const struct sl_failover_message *m, struct sl_bytes name,
+                         struct sl_bytes address)
+{
+    struct sl_route_session *n = sl_route_session_find(r, m->session);
+    struct sl_route_request *q = n == NULL ? NULL : n->request;
+    struct sl_grant_view v = m->grant;
+    bool fresh = m->yes;
+    if (!fresh) sl_noted_client_take(&r->noted, &v);
+    /* The client has left, so nobody waits for the reply. */
+    if (q == NULL || !q->sent) return;
+    if (fresh) {
+        v.name = name;
+        v.address = address;
+    }
+    struct sl_record x = sl_record_of(m->key, &v, fresh ? n->id : 0,
+                                      end_after(q->sent_ms, m->ms, v.left_ms));
+    put_record(r, now_ms, &x, fresh ? &n->held : NULL);
+    if (fresh) n->unanswered = v.fence;
+}
+
+/* Handle NOTE: a grant of a client of the keeper's own node. */
+static void receive_note(struct sl_route *r, sl_ms now_ms,
+                         const struct sl_failover_message *m)
+{
+    struct sl_grant_view v = m->grant;
+    if (!v.leased) return;
+    sl_noted_client_take(&r->noted, &v);
+    struct sl_record x = sl_record_of(m->key, &v, 0, end_after(m->ms, 0, v.left_ms));
+    put_record(r, now_ms, &x, NULL);
+}
+
+static void receive_gone(struct sl_route *r, const struct sl_failover_message *m)
+{
+    for (size_t i = 0; i < m->gone_count; i++) {
+        struct sl_record *x = sl_ledger_find(&r->ledger, m->gone[i]);
+        if (x != NULL) sl_ledger_drop(&r->ledger, x);
+    }
+}
+
+/* Handle LOST: the keeper rejects a grant of a client of this node. If the grant has no lease,
+ * close the connection of the client, which would otherwise believe that it still holds the
+ * lock. */
+static void receive_lost(struct sl_route *r, const struct sl_failover_message *m)
+{
+    struct sl_route_session *n = sl_route_session_find(r, m->session);
+    struct sl_record *x = sl_ledger_find(&r->ledger, m->fence);
+    if (x == NULL) return;
+    bool leased = x->leased;
+    r->refused++;
+    sl_ledger_drop(&r->ledger, x);
+    if (!leased && n != NULL) sl_route_close_session(r, n, SL_ROUTE_CLOSED);
+    order(r, (struct sl_route_order){.type = SL_ROUTE_ORDER_LOST});
+}
+
+static void receive_here(struct sl_route *r, uint64_t term)
+{
+    if (term != r->keeper_term || r->open || r->handing) return;
+    r->without_since_ms = r->again_ms = SL_NEVER;
+    r->handing = r->clock_due = true;
+    order(r, (struct sl_route_order){.type = SL_ROUTE_ORDER_BEGUN});
+}
+
+static void receive_not(struct sl_route *r, sl_ms now_ms, uint64_t term)
+{
+    if (term != r->keeper_term) return;
+    if (r->open || r->handing) sl_route_end(r, now_ms);
+    r->again_ms = now_ms + AGAIN_MS; /* The other node may become the keeper soon. */
+    sl_election_read_soon(r->settings.election, now_ms);
+}
+
+void sl_route_receive(struct sl_route *r, sl_ms now_ms, uint32_t from,
+                      const struct sl_failover_message *m, struct sl_bytes name,
+                      struct sl_bytes address)
+{
+    struct sl_route_session *n;
+    if (from != r->keeper || r->leads) return;
+    if (m->type == SL_FAILOVER_HERE) receive_here(r, m->term);
+    if (m->type == SL_FAILOVER_NOT) receive_not(r, now_ms, m->term);
+    if (!r->open && !r->handing) return; /* The message belongs to an old route. */
+    switch (m->type) {
+        case SL_FAILOVER_SAY: receive_say(r, m); break;
+        case SL_FAILOVER_HELD: receive_held(r, now_ms, m, name, address); break;
+        case SL_FAILOVER_NOTE: receive_note(r, now_ms, m); break;
+        case SL_FAILOVER_CLIENT: sl_noted_client_keep(&r->noted, m); break;
+        case SL_FAILOVER_GONE: receive_gone(r, m); break;
+        case SL_FAILOVER_QUIET:
+            r->quiet_at_ms = now_ms;
+            r->quiet_until_ms = sl_ms_after(now_ms, m->ms);
+            r->quiet_node = m->what;
+            break;
+        case SL_FAILOVER_LOST: receive_lost(r, m); break;
+        case SL_FAILOVER_CUT:
+            n = sl_route_session_find(r, m->session);
+            if (n != NULL) sl_route_close_session(r, n, SL_ROUTE_CLOSED);
+            break;
+        case SL_FAILOVER_EVENT:
+            order(r, (struct sl_route_order){.type = SL_ROUTE_ORDER_PUBLISH,
+                                             .message = *m});
+            break;
+        default: break; /* Only a keeper receives the other messages. */
+    }
+}

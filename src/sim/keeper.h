@@ -1,0 +1,482 @@
+/* keeper.h - simulates a cluster on etcd: its nodes, etcd, clients and faults, in one thread and
+ * from one seed. The nodes run src/failover/ and src/locks/ unchanged; this code carries out their
+ * orders, as src/server/ does.
+ *
+ *     keeper_world.c    the event loop; what a seed draws
+ *     keeper_node.c     nodes: they start, receive messages, and carry out orders
+ *     keeper_serve.c    the commands of clients, at the keeper and at other nodes
+ *     keeper_tx.c       transactions at the keeper
+ *     keeper_limits.c   the durable limits of a keeper, for fences and leases
+ *     keeper_etcd*.c    a model of etcd
+ *     keeper_net.c      links between nodes
+ *     keeper_client.c   clients: they acquire, extend, release, change node
+ *     keeper_tx_client.c  clients that run transactions
+ *     keeper_nemesis.c  injects faults
+ *     keeper_heal.c     the phase after the faults, when the cluster must make progress
+ *     keeper_audit.c    compares what keepers do with the rules of src/failover/README.md
+ *     keeper_trace.c    prints events
+ *
+ * The world has its own time, in microseconds. No node and no client can read it. */
+#ifndef SL_SIM_KEEPER_H
+#define SL_SIM_KEEPER_H
+
+#include "base/durable.h"
+#include "base/random.h"
+#include "failover/failover.h"
+#include "sim/clock.h"
+#include "sim/keeper_checker.h"
+#include "sim/keeper_etcd.h"
+#include "sim/keeper_faults.h"
+#include "sim/kind.h"
+#include "sim/queue.h"
+#include "tx/manager.h"
+
+#define KSIM_REQUESTS 16384          /* Requests whose arrival the world remembers. */
+#define KSIM_FAULT_MAX_US 15000000ll /* No fault lasts longer. */
+#define KSIM_OLD 4 /* Leases that a client remembers after their deadline. */
+
+/* --- Commands -------------------------------------------------------------------------- */
+
+enum ksim_verb {
+    KSIM_ACQUIRE = 1,
+    KSIM_EXTEND,
+    KSIM_RELEASE,
+    KSIM_READ,
+    KSIM_TX_BEGIN,
+    KSIM_TX_GET,
+    KSIM_TX_PUT,
+    KSIM_TX_COMMIT,
+    KSIM_TX_ABORT,
+    KSIM_TX_OUTCOME,
+};
+
+/* A command of a client. Nodes forward it as bytes. */
+struct ksim_command {
+    uint64_t number; /* Of the request; the reply repeats it. */
+    uint32_t verb, key;
+    sl_fence fence;
+    sl_ms lease_ms, wait_ms, force_ms;
+    int32_t priority;
+    uint32_t units, per;
+    uint32_t shared, steal;
+    uint32_t first;   /* The first command of a connection. */
+    uint32_t settles; /* OUTCOME, in place of a COMMIT whose reply was lost. */
+    char id[24];      /* BEGIN, OUTCOME: the REQUEST id; empty: none. */
+    char value[64];   /* PUT. */
+};
+
+/* --- Nodes ----------------------------------------------------------------------------- */
+
+/* Where the request of a connection waits. */
+enum ksim_place {
+    KSIM_NOWHERE,
+    KSIM_IN_TABLE,
+    KSIM_ON_ROUTE,
+    KSIM_FOR_LIMITS,  /* Until the limits of fences and leases are durable. */
+    KSIM_FOR_JOURNAL, /* Its reply, until the journal is durable. */
+    KSIM_IN_TX,       /* In the transaction manager. */
+};
+
+/* A connection to a node, and its session: of a client, or of a client of another node (a guest).
+ * The session may outlive the connection. */
+struct ksim_conn {
+    struct sl_list all; /* In node.conns. */
+    struct sl_session s;
+    bool open;
+    bool is_guest;
+    struct sl_guest guest;
+    struct sl_route_session route;
+    struct sl_route_request request;
+    bool busy; /* It has a command. */
+    struct ksim_command command;
+    enum ksim_place place;
+    bool deferred;    /* The command has waited for the limits, or for the journal. */
+    uint32_t length;  /* IN_TABLE: the length of its lease is counted here, plus 1. */
+    sl_ms arrived_ms; /* When the command arrived at the node of the client. */
+    sl_ms linger_ms;  /* When the session of a closed connection ends; SL_NEVER. */
+    uint32_t client, way; /* Which client, and which of its connections. */
+    uint64_t dial;        /* The number of the client's connection. */
+    uint64_t tx_id;       /* Its transaction at this keeper; 0: none. */
+    bool tx_lost;         /* Its transaction was lost with the keeper. */
+    struct {
+        uint64_t position;
+        sl_fence fence;
+        bool fresh; /* A new grant. */
+        char reply[160];
+    } parked;      /* FOR_JOURNAL. */
+    char rest[48]; /* A part of a reply that is sent later; empty: none. */
+    sl_ms rest_ms;
+};
+
+/* The limits of a keeper that the storage knows, as src/server/arbiter/state.c. */
+struct ksim_limits {
+    bool current, writing, failed;
+    sl_fence fence, next_fence;
+    sl_ms longest_ms, next_longest_ms;
+    sl_ms inherited_ms, wanted_ms;
+    struct sl_longest given;
+    uint32_t waiting[SL_LENGTHS];
+};
+
+/* One end of a link. */
+struct ksim_link {
+    bool up;
+    uint64_t number;      /* The connection. */
+    int64_t cut_until_us; /* Until then, no message reaches the other end. */
+    int64_t broken_us;    /* No message arrives from the other end since then; -1. */
+    int64_t last_us;      /* When the last message sent so far will arrive. */
+    size_t unsent;        /* Bytes that were sent and have not arrived. */
+    int64_t down_us;      /* When this end was last seen without a link. */
+};
+
+struct ksim_node {
+    bool up;
+    uint64_t life; /* The number of this start; each start in the world has its own. */
+    uint32_t machine;
+    struct sim_clock clock;
+    int64_t wall_off_us;
+    struct sl_failover f;
+    struct sl_table *table;
+    struct sl_list conns;
+    uint64_t last_id;
+    struct ksim_limits limits;
+    struct sl_list managers; /* Of transactions. */
+    struct ksim_link links[KSIM_NODES];
+    bool quiet;    /* As a new keeper, it waits for the leases of earlier keepers. */
+    bool reclaims; /* As a new keeper, it still moves its ledger to its table. */
+    int64_t killed_us;     /* When it was last killed. */
+    int64_t unwell_us;     /* When it last was not able to be the keeper. */
+    uint64_t resigns_term; /* The last term in which it began to resign. */
+    int64_t paused_us;
+    bool stopped;         /* Its clock has stopped during the pause; */
+    int64_t stopped_ppm;  /* its rate before that. */
+    int64_t away_us;      /* Until then, it cannot reach etcd. */
+    bool watch_missed;    /* It missed a change of the term. */
+    int64_t watch_us;     /* When the last report of the watch arrives. */
+    uint64_t heartbeat;   /* The last heartbeat that its storage client knows. */
+    int64_t tick_us;      /* When a tick is scheduled. */
+    uint64_t tick_number; /* Earlier ticks do not count. */
+    bool settling;
+    bool has_more; /* Work is left for the next loop iteration. */
+};
+
+/* --- Clients --------------------------------------------------------------------------- */
+
+/* A connection of a client. Each client has its own, and one through another node. */
+struct ksim_way {
+    uint64_t dial; /* 0: not connected. */
+    uint32_t node;
+    uint64_t life;         /* The life of the node when the client connected. */
+    int64_t out_us, in_us; /* The last arrivals: a connection delivers in order. */
+    bool used;             /* A request was sent. */
+    bool busy;
+    struct ksim_command command;
+    int64_t sent_us;             /* On the client's clock. */
+    int64_t give_up_us;          /* In real time. */
+    sl_fence floor, floor_alone; /* Of the checker, when the request was sent. */
+    char part[48];               /* The first part of a reply. */
+};
+
+struct ksim_hold {
+    bool is;
+    uint32_t key;
+    sl_fence fence;
+    sl_ms lease_ms;     /* 0: no lease. */
+    uint64_t dial;      /* The connection that acquired it. */
+    int64_t until_us;   /* Its deadline, on the client's clock. */
+    int64_t extend_us;  /* When the client plans to extend it, */
+    int64_t release_us; /* and to release it, on its clock. */
+};
+
+#define KSIM_ROWS 3u
+#define KSIM_TXS 16384u
+
+/* A transaction of a client (keeper_tx_client.c). */
+struct ksim_tx {
+    uint64_t number; /* 0: none yet. */
+    uint32_t phase;
+    char id[24];
+    uint32_t rows[2];
+    uint64_t read[2]; /* The numbers of the transactions that wrote the rows. */
+    bool both;        /* It writes both rows. */
+    bool repeats;     /* It is sent again from BEGIN. */
+    bool asks;        /* The client first asks for the outcome. */
+    bool uncertain;   /* A reply to COMMIT was lost. */
+};
+
+enum ksim_role {
+    KSIM_ROLE_USER,
+    KSIM_ROLE_QUIET, /* It makes no new requests. */
+    KSIM_ROLE_TRIES, /* After the faults: acquires its key until it succeeds. */
+    KSIM_ROLE_DONE,  /* It has acquired its key. */
+};
+
+struct ksim_client {
+    enum ksim_role role;
+    struct sim_clock clock;
+    struct ksim_way ways[2];
+    struct ksim_hold hold, old[KSIM_OLD];
+    int32_t priority;
+    bool ignores; /* It does not release when it is asked to. */
+    int64_t paused_us;
+    int64_t next_us; /* When it makes its next request, on its clock. */
+    uint64_t wake;   /* The number of its last timer. */
+    uint32_t key;    /* TRIES: its key. */
+    bool runs_tx;    /* It runs transactions, and uses no locks. */
+    struct ksim_tx tx;
+};
+
+/* A grant that a keeper made for a client of another node. */
+#define KSIM_MADE 512u
+struct ksim_made {
+    sl_fence fence;
+    uint64_t number;       /* The request, */
+    uint32_t node;         /* the node of its client, */
+    uint64_t life;         /* and the life of that node. */
+    bool delivered;        /* That node has passed the reply to the client. */
+    int64_t unknown_us;    /* Since when no client can know of it; 0: one may. */
+    uint64_t unknown_term; /* In which term. */
+};
+
+/* --- The world ------------------------------------------------------------------------- */
+
+struct ksim_world {
+    struct sim_setup setup;
+    struct sl_random random;
+    struct sim_queue queue;
+    struct ksim_checker checker;
+    struct sim_counts counts;
+    struct sl_resp_reader *reader;
+    uint64_t hash;
+    int64_t now_us;
+    uint64_t steps;
+
+    /* Drawn from the seed once. */
+    uint32_t faults;
+    uint32_t node_count, machine_count, key_count, client_count;
+    sl_ms lease_min_ms, lease_max_ms, linger_ms, keeper_wait_ms;
+    sl_ms wait_max_ms, think_ms;
+    sl_ms volatile_ms;         /* lease-volatile */
+    int64_t short_us, etcd_us; /* Delays of messages, and of etcd. */
+    int64_t nemesis_us;
+    uint32_t slack_us; /* How late ticks may be. */
+    size_t space;      /* Bytes that a link takes. */
+    uint64_t heal_at;  /* Faults end after this many events; 0: never. */
+
+    struct ksim_node nodes[KSIM_NODES];
+    struct ksim_client clients[KSIM_CLIENTS];
+    struct ksim_etcd etcd;
+    uint64_t lives, links, dials, requests;
+
+    /* When each request arrived at the node of its client, and the life of that node, by number. */
+    int64_t arrived_us[KSIM_REQUESTS];
+    uint64_t arrived_life[KSIM_REQUESTS];
+
+    /* Transactions of clients, by number: whether they were committed, and at which revision; whether
+     * their client has received an error that says that they never will be. */
+    bool committed[KSIM_TXS], refused[KSIM_TXS];
+    uint64_t committed_at[KSIM_TXS], tx_count;
+
+    struct ksim_made made[KSIM_MADE]; /* By fence. */
+
+    bool healed;
+    int64_t healed_us;
+    bool calm;  /* Nothing fails but processes and machines. */
+    bool tries; /* Clients have begun to try all keys. */
+    int64_t tries_us;
+    bool over;
+};
+
+static inline bool ksim_has_fault(const struct ksim_world *w, enum ksim_fault f)
+{
+    return (w->faults & 1u << f) != 0 && !w->healed;
+}
+
+/* Report a violation or a lack of progress. */
+#define KSIM_WRONG(w, ...) ksim_checker_wrong(&(w)->checker, __VA_ARGS__)
+
+/* --- keeper_world.c -------------------------------------------------------------------- */
+
+void ksim_schedule(struct ksim_world *w, int64_t delay_us, struct sim_event e);
+void ksim_mix(struct ksim_world *w, uint64_t x);
+struct sim_clock ksim_clock(struct ksim_world *w, int64_t began_us);
+
+/* --- keeper_node.c --------------------------------------------------------------------- */
+
+struct sl_now ksim_node_now(const struct ksim_world *w, uint32_t i);
+bool ksim_node_runs(const struct ksim_world *w, uint32_t i);
+void ksim_node_start(struct ksim_world *w, uint32_t i);
+void ksim_node_kill(struct ksim_world *w, uint32_t i);
+void ksim_node_resign(struct ksim_world *w, uint32_t i);
+/* The clock of a node that was paused runs again. */
+void ksim_node_start_clock(struct ksim_world *w, uint32_t i);
+void ksim_node_free(struct ksim_node *n);
+void ksim_node_receive(struct ksim_world *w, uint32_t i, uint32_t from,
+                       struct sl_bytes bytes);
+/* Carry out the orders of a node, check its invariants, and set its timer. Call this after each
+ * call to a function of a node. */
+void ksim_node_settle(struct ksim_world *w, uint32_t i);
+/* Carry out the orders of the route and of the guests. */
+void ksim_node_orders(struct ksim_world *w, uint32_t i);
+/* Return the nodes to which a node has a link, as bits of their ids. */
+uint32_t ksim_node_linked(const struct ksim_world *w, uint32_t i);
+/* An operation of the storage has ended. */
+void ksim_node_storage(struct ksim_world *w, uint32_t i, const struct ksim_op *op);
+void ksim_node_term_changed(struct ksim_world *w, uint32_t i,
+                            const struct sl_storage_term *term);
+
+/* --- keeper_serve.c -------------------------------------------------------------------- */
+
+struct ksim_conn *ksim_conn_new(struct ksim_world *w, uint32_t i);
+struct ksim_conn *ksim_conn_find(const struct ksim_world *w, uint32_t i, uint64_t dial);
+struct ksim_conn *ksim_conn_of_session(const struct ksim_world *w, uint32_t i,
+                                       uint64_t id);
+void ksim_conn_close(struct ksim_world *w, uint32_t i, struct ksim_conn *c, bool cut);
+void ksim_conn_over(struct ksim_world *w, uint32_t i, struct ksim_conn *c);
+/* Run the command of a connection. */
+void ksim_serve(struct ksim_world *w, uint32_t i, struct ksim_conn *c);
+void ksim_serve_resume_deferred(struct ksim_world *w, uint32_t i);
+/* More of the journal is durable: send the replies that wait for it. */
+void ksim_serve_durable(struct ksim_world *w, uint32_t i);
+/* This node is no longer the keeper: forward a request whose reply waits for the journal. */
+void ksim_serve_requeue(struct ksim_world *w, uint32_t i, struct ksim_conn *c);
+/* Reply to the command of a connection; write a push or a part of a reply. */
+void ksim_reply(struct ksim_world *w, uint32_t i, struct ksim_conn *c,
+                struct sl_bytes reply);
+void ksim_push(struct ksim_world *w, uint32_t i, const struct ksim_conn *c,
+               struct sl_bytes bytes, bool more);
+/* Handle the effects of the table. */
+void ksim_serve_effects(struct ksim_world *w, uint32_t i);
+/* Ask for the outcome of a commit instead of sending the commit again. */
+void ksim_serve_settle(struct ksim_world *w, uint32_t i, struct ksim_conn *c,
+                       struct sl_bytes id);
+/* Send the rest of replies that were sent in part. */
+void ksim_serve_rests(struct ksim_world *w, uint32_t i);
+/* Pass the request of a connection to the route. */
+void ksim_serve_forward(struct ksim_world *w, uint32_t i, struct ksim_conn *c);
+/* Whether the client has closed this connection, or the node of the client is gone. */
+bool ksim_conn_hung_up(const struct ksim_world *w, const struct ksim_conn *c);
+struct sl_bytes ksim_key(uint32_t key);
+uint32_t ksim_key_of(struct sl_bytes key);
+
+/* --- keeper_tx.c ---------------------------------------------------------------------- */
+
+/* Whether a command belongs to the transaction of its connection. */
+bool ksim_is_tx(const struct ksim_command *m);
+void ksim_tx_free(struct ksim_node *n);
+void ksim_tx_lead(struct ksim_world *w, uint32_t i, uint64_t term);
+void ksim_tx_depose(struct ksim_world *w, uint32_t i, uint64_t term);
+void ksim_tx_serve(struct ksim_world *w, uint32_t i, struct ksim_conn *c);
+void ksim_tx_leave(struct ksim_world *w, uint32_t i, struct ksim_conn *c);
+/* The transaction was lost with its keeper; reply that, if it was. */
+void ksim_tx_lost(struct ksim_conn *c);
+bool ksim_tx_answers_lost(struct ksim_world *w, uint32_t i, struct ksim_conn *c);
+void ksim_tx_pump(struct ksim_world *w, uint32_t i);
+sl_ms ksim_tx_due(const struct ksim_node *n);
+void ksim_tx_done(struct ksim_world *w, uint32_t i, const struct ksim_op *op);
+
+/* --- keeper_limits.c ------------------------------------------------------------------- */
+
+void ksim_limits_begin(struct ksim_world *w, uint32_t i, sl_fence fence,
+                       sl_ms longest_ms);
+void ksim_limits_end(struct ksim_world *w, uint32_t i);
+void ksim_limits_written(struct ksim_world *w, uint32_t i, bool ok);
+void ksim_limits_second(struct ksim_world *w, uint32_t i);
+void ksim_limits_ahead(struct ksim_world *w, uint32_t i);
+bool ksim_limits_know(const struct ksim_node *n, sl_ms lease_ms);
+void ksim_limits_want(struct ksim_world *w, uint32_t i, sl_ms lease_ms);
+void ksim_limits_given(struct ksim_node *n, sl_ms now_ms, sl_ms lease_ms);
+void ksim_limits_count(struct ksim_node *n, struct ksim_conn *c, sl_ms lease_ms);
+void ksim_limits_uncount(struct ksim_node *n, struct ksim_conn *c);
+
+/* --- keeper_net.c ---------------------------------------------------------------------- */
+
+void ksim_net_send(struct ksim_world *w, uint32_t from, uint32_t to_id,
+                   const struct sl_failover_message *m);
+void ksim_net_deliver(struct ksim_world *w, const struct sim_event *e);
+void ksim_net_update(struct ksim_world *w);
+void ksim_net_reset(struct ksim_world *w, uint32_t a, uint32_t b);
+void ksim_net_excuse(struct ksim_world *w, uint32_t i);
+bool ksim_net_has_space(const struct ksim_world *w, uint32_t i, uint32_t to_id);
+int64_t ksim_net_delay(struct ksim_world *w);
+
+/* --- keeper_client.c ------------------------------------------------------------------- */
+
+void ksim_client_init(struct ksim_world *w, uint32_t c);
+void ksim_client_act(struct ksim_world *w, uint32_t c);
+void ksim_client_wake(struct ksim_world *w, uint32_t c, int64_t delay_us);
+/* Bytes of a node arrive; the connection is closed. */
+void ksim_client_received(struct ksim_world *w, const struct sim_event *e);
+void ksim_client_closed(struct ksim_world *w, const struct sim_event *e);
+/* A request arrives at a node; or the end of a connection. */
+void ksim_client_request(struct ksim_world *w, const struct sim_event *e);
+void ksim_client_hung_up(struct ksim_world *w, const struct sim_event *e);
+/* Send bytes to the client of a connection, or tell it that the connection is closed. */
+void ksim_client_send(struct ksim_world *w, const struct ksim_conn *c,
+                      struct sl_bytes bytes, bool more);
+void ksim_client_cut(struct ksim_world *w, uint32_t client, uint32_t way,
+                     uint64_t dial);
+int64_t ksim_client_clock(const struct ksim_world *w, uint32_t c);
+bool ksim_client_is_busy(const struct ksim_client *c);
+void ksim_client_hang_up(struct ksim_world *w, uint32_t c, uint32_t way, bool cut);
+
+void ksim_client_ask(struct ksim_world *w, uint32_t c, uint32_t way,
+                     const struct ksim_command *command);
+
+/* --- keeper_tx_client.c ---------------------------------------------------------------- */
+
+void ksim_tx_client_act(struct ksim_world *w, uint32_t c);
+void ksim_tx_client_answered(struct ksim_world *w, uint32_t c, const char *text);
+void ksim_tx_client_cut(struct ksim_world *w, uint32_t c);
+
+/* --- keeper_nemesis.c, keeper_heal.c --------------------------------------------------- */
+
+void ksim_nemesis_act(struct ksim_world *w);
+void ksim_nemesis_crash(struct ksim_world *w, uint32_t i);
+void ksim_heal_begin(struct ksim_world *w);
+void ksim_heal_step(struct ksim_world *w);
+void ksim_heal_unanswered(struct ksim_world *w, uint32_t c,
+                          const struct ksim_command *m);
+
+/* --- keeper_audit.c -------------------------------------------------------------------- */
+
+/* A keeper grants a lock, or extends a lease (g is NULL). */
+void ksim_audit_grant(struct ksim_world *w, uint32_t i, const struct ksim_conn *c,
+                      sl_fence fence, const struct sl_grant *g);
+/* A new keeper has waited for the leases of earlier keepers. */
+void ksim_audit_wait_ended(struct ksim_world *w, uint32_t i);
+/* The node `from`, or the keeper itself, has handed over its ledger to the keeper. */
+void ksim_audit_reported(struct ksim_world *w, uint32_t i, uint32_t from);
+/* All nodes to which a new keeper has a link have handed over their ledgers. */
+void ksim_audit_all_reported(struct ksim_world *w, uint32_t i);
+/* A node becomes the keeper, so other nodes report their grants to it. */
+void ksim_audit_leads(struct ksim_world *w, uint32_t i);
+/* A node hands over a grant. */
+void ksim_audit_reclaim(struct ksim_world *w, uint32_t from, sl_fence fence);
+/* Note which nodes are able to be the keeper; a node claims the next term. */
+void ksim_audit_health(struct ksim_world *w);
+void ksim_audit_claim(struct ksim_world *w, uint32_t i);
+
+/* Call this every second: a keeper keeps no lease that no client knows of. */
+void ksim_audit_unknown(struct ksim_world *w, uint32_t i);
+/* A node passes a grant to its client. */
+void ksim_audit_delivered(struct ksim_world *w, sl_fence fence);
+/* Etcd is about to execute a commit. */
+void ksim_audit_commit(struct ksim_world *w, const struct ksim_op *op);
+
+/* --- keeper_trace.c -------------------------------------------------------------------- */
+
+#define KSIM_TRACE(w, ...)                                \
+    do {                                                  \
+        if ((w)->setup.trace) ksim_trace(w, __VA_ARGS__); \
+    } while (0)
+
+void ksim_trace(const struct ksim_world *w, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+void ksim_trace_setup(const struct ksim_world *w);
+void ksim_trace_message(const struct ksim_world *w, const char *verb, uint32_t from,
+                        uint32_t to, const struct sl_failover_message *m);
+void ksim_trace_command(const struct ksim_world *w, uint32_t c, uint32_t node,
+                        const struct ksim_command *m);
+
+#endif /* SL_SIM_KEEPER_H */

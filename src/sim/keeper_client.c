@@ -1,0 +1,576 @@
+/* keeper_client.c - clients of a keeper cluster. Each uses one lock at a time, through a connection
+ * to one node, and sometimes extends or releases its lease through another node. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/keeper.h"
+
+int64_t ksim_client_clock(const struct ksim_world *w, uint32_t c)
+{
+    return sim_clock_us(&w->clients[c].clock, w->now_us);
+}
+
+bool ksim_client_is_busy(const struct ksim_client *c)
+{
+    return c->ways[0].busy || c->ways[1].busy;
+}
+
+/* Wake the client after this time; an earlier timer stays. */
+void ksim_client_wake(struct ksim_world *w, uint32_t c, int64_t delay_us)
+{
+    ksim_schedule(w, delay_us,
+                  (struct sim_event){.type = SIM_EVENT_CLIENT,
+                                     .other = c,
+                                     .number = ++w->clients[c].wake});
+}
+
+void ksim_client_init(struct ksim_world *w, uint32_t c)
+{
+    struct ksim_client *x = &w->clients[c];
+    struct sl_random *r = &w->random;
+    *x = (struct ksim_client){.clock = ksim_clock(w, 0)};
+    x->runs_tx = ksim_has_fault(w, KSIM_FAULT_TX) && sl_random_maybe(r, 4000);
+    if (ksim_has_fault(w, KSIM_FAULT_STEAL)) {
+        x->priority = (int32_t)sl_random_below(r, 3);
+        x->ignores = sl_random_maybe(r, 3000);
+    }
+    ksim_client_wake(w, c, sl_random_between(r, 0, 1000000));
+}
+
+/* ---- connections ---- */
+
+static void send_event(struct ksim_world *w, uint32_t c, uint32_t way,
+                       struct sim_event e)
+{
+    struct ksim_way *x = &w->clients[c].ways[way];
+    int64_t at = w->now_us + ksim_net_delay(w);
+    if (at <= x->out_us) at = x->out_us + 1;
+    x->out_us = at;
+    e.node = x->node;
+    e.other = c * 2 + way;
+    e.number = x->dial;
+    e.link = x->life;
+    ksim_schedule(w, at - w->now_us, e);
+}
+
+/* The client does not use its connection any more: its grants without a lease end. */
+static void forget_way(struct ksim_world *w, uint32_t c, uint32_t way)
+{
+    struct ksim_client *x = &w->clients[c];
+    struct ksim_way *y = &x->ways[way];
+    if (x->hold.is && x->hold.lease_ms == 0 && x->hold.dial == y->dial) {
+        ksim_checker_doubt(&w->checker, x->hold.fence, true);
+        x->hold.is = false;
+    }
+    if (x->runs_tx) ksim_tx_client_cut(w, c);
+    y->dial = 0;
+    y->busy = false;
+    y->part[0] = '\0';
+}
+
+void ksim_client_hang_up(struct ksim_world *w, uint32_t c, uint32_t way, bool cut)
+{
+    struct ksim_way *y = &w->clients[c].ways[way];
+    if (y->dial == 0) return;
+    KSIM_TRACE(w, "c%u closes its connection to n%u", c + 1, y->node + 1);
+    send_event(w, c, way,
+               (struct sim_event){.type = SIM_EVENT_HANGUP, .byte_count = cut});
+    forget_way(w, c, way);
+}
+
+static bool dial(struct ksim_world *w, uint32_t c, uint32_t way)
+{
+    struct ksim_way *y = &w->clients[c].ways[way];
+    uint32_t node = sl_random_below(&w->random, w->node_count);
+    if (y->dial != 0) return true;
+    if (!w->nodes[node].up) return false;
+    *y = (struct ksim_way){
+        .dial = ++w->dials, .node = node, .life = w->nodes[node].life};
+    return true;
+}
+
+void ksim_client_cut(struct ksim_world *w, uint32_t client, uint32_t way, uint64_t d)
+{
+    struct ksim_way *x = &w->clients[client].ways[way];
+    const struct ksim_hold *h = &w->clients[client].hold;
+    if (x->dial != d) return;
+    if (h->is && h->lease_ms == 0 && h->dial == d)
+        ksim_checker_closing(&w->checker, h->fence);
+    int64_t at = w->now_us + ksim_net_delay(w);
+    if (at <= x->in_us) at = x->in_us + 1;
+    x->in_us = at;
+    ksim_schedule(w, at - w->now_us,
+                  (struct sim_event){.type = SIM_EVENT_CLOSED,
+                                     .other = client * 2 + way,
+                                     .number = d});
+}
+
+void ksim_client_closed(struct ksim_world *w, const struct sim_event *e)
+{
+    uint32_t c = e->other / 2, way = e->other % 2;
+    if (w->clients[c].ways[way].dial != e->number) return;
+    KSIM_TRACE(w, "c%u: its connection to n%u is closed", c + 1,
+               w->clients[c].ways[way].node + 1);
+    forget_way(w, c, way);
+    ksim_client_wake(w, c, sl_random_between(&w->random, 0, 300000));
+}
+
+void ksim_client_send(struct ksim_world *w, const struct ksim_conn *c,
+                      struct sl_bytes bytes, bool more)
+{
+    struct ksim_way *x = &w->clients[c->client].ways[c->way];
+    if (bytes.n > 5 && memcmp(bytes.at, "*5", 2) == 0)
+        ksim_audit_delivered(w, strtoull(bytes.at + 5, NULL, 10));
+    if (x->dial != c->dial) return;
+    struct sim_event e = {.type = SIM_EVENT_ANSWER,
+                          .other = c->client * 2 + c->way,
+                          .number = c->dial,
+                          .link = more,
+                          .byte_count = bytes.n};
+    e.bytes = malloc(bytes.n + 1);
+    if (e.bytes == NULL) abort();
+    memcpy(e.bytes, bytes.at, bytes.n);
+    e.bytes[bytes.n] = '\0';
+    int64_t at = w->now_us + ksim_net_delay(w);
+    if (at <= x->in_us) at = x->in_us + 1;
+    x->in_us = at;
+    ksim_schedule(w, at - w->now_us, e);
+}
+
+/* ---- at the node ---- */
+
+void ksim_client_request(struct ksim_world *w, const struct sim_event *e)
+{
+    uint32_t client = e->other / 2, way = e->other % 2;
+    if (!w->nodes[e->node].up || w->nodes[e->node].life != e->link) {
+        ksim_client_cut(w, client, way, e->number);
+        return;
+    }
+    struct ksim_conn *c = ksim_conn_find(w, e->node, e->number);
+    if (c == NULL) {
+        /* The first request of a connection opens it. */
+        struct ksim_command m;
+        memcpy(&m, e->bytes, sizeof m);
+        if (m.first == 0) {
+            ksim_client_cut(w, client, way, e->number);
+            return;
+        }
+        c = ksim_conn_new(w, e->node);
+        c->client = client;
+        c->way = way;
+        c->dial = e->number;
+    }
+    if (c->busy) {
+        KSIM_WRONG(w, "c%u sends two requests at once", client + 1);
+        return;
+    }
+    memcpy(&c->command, e->bytes, sizeof c->command);
+    c->busy = true;
+    c->deferred = false;
+    c->arrived_ms = ksim_node_now(w, e->node).ms;
+    w->arrived_us[c->command.number % KSIM_REQUESTS] = w->now_us;
+    w->arrived_life[c->command.number % KSIM_REQUESTS] = w->nodes[e->node].life;
+    ksim_serve(w, e->node, c);
+    ksim_node_settle(w, e->node);
+}
+
+void ksim_client_hung_up(struct ksim_world *w, const struct sim_event *e)
+{
+    if (!w->nodes[e->node].up || w->nodes[e->node].life != e->link) return;
+    struct ksim_conn *c = ksim_conn_find(w, e->node, e->number);
+    if (c == NULL) return;
+    ksim_conn_close(w, e->node, c, e->byte_count != 0);
+    ksim_node_settle(w, e->node);
+}
+
+/* ---- requests ---- */
+
+void ksim_client_ask(struct ksim_world *w, uint32_t c, uint32_t way,
+                     const struct ksim_command *command)
+{
+    struct ksim_way *y = &w->clients[c].ways[way];
+    const struct ksim_checker *k = &w->checker;
+    y->command = *command;
+    y->command.number = ++w->requests;
+    y->command.first = !y->used;
+    y->used = true;
+    y->busy = true;
+    y->sent_us = ksim_client_clock(w, c);
+    y->give_up_us = w->now_us + 1000 * (command->wait_ms + w->keeper_wait_ms) +
+                    sl_random_between(&w->random, 1000000, 10000000);
+    y->floor = k->highest[command->key];
+    y->floor_alone = k->highest_alone[command->key];
+    if (w->setup.trace) ksim_trace_command(w, c, y->node, &y->command);
+    struct sim_event e = {.type = SIM_EVENT_REQUEST, .byte_count = sizeof y->command};
+    e.bytes = malloc(sizeof y->command);
+    if (e.bytes == NULL) abort();
+    memcpy(e.bytes, &y->command, sizeof y->command);
+    send_event(w, c, way, e);
+}
+
+static sl_ms draw_lease(struct ksim_world *w)
+{
+    return sl_random_between(&w->random, w->lease_min_ms, w->lease_max_ms);
+}
+
+static void acquire(struct ksim_world *w, uint32_t c)
+{
+    struct ksim_client *x = &w->clients[c];
+    struct sl_random *r = &w->random;
+    struct ksim_command m = {.verb = KSIM_ACQUIRE,
+                             .key = sl_random_below(r, w->key_count),
+                             .lease_ms = draw_lease(w),
+                             .per = 1,
+                             .units = 1,
+                             .priority = x->priority,
+                             .force_ms = SL_NEVER};
+    if (x->role == KSIM_ROLE_TRIES) {
+        m.key = x->key;
+        m.wait_ms = 60000;
+    } else {
+        if (ksim_has_fault(w, KSIM_FAULT_LOOSE) && sl_random_maybe(r, 3000))
+            m.lease_ms = 0;
+        if (sl_random_maybe(r, 6000))
+            m.wait_ms = sl_random_between(r, 1, w->wait_max_ms);
+        m.steal = m.wait_ms > 0 && x->priority > 0 && sl_random_maybe(r, 5000);
+        if (m.steal && ksim_has_fault(w, KSIM_FAULT_FORCE) && sl_random_maybe(r, 5000))
+            m.force_ms = sl_random_between(r, 0, w->wait_max_ms);
+    }
+    if (ksim_kind_of(m.key) == KSIM_COUNTS) {
+        m.per = KSIM_CAPACITY;
+        m.units = 1 + sl_random_below(r, 2);
+    }
+    if (ksim_kind_of(m.key) == KSIM_SHARES) m.shared = sl_random_maybe(r, 7000);
+    ksim_client_ask(w, c, 0, &m);
+}
+
+static void extend(struct ksim_world *w, uint32_t c, uint32_t way,
+                   const struct ksim_hold *h)
+{
+    const struct ksim_command m = {.verb = KSIM_EXTEND,
+                                   .key = h->key,
+                                   .fence = h->fence,
+                                   .lease_ms = draw_lease(w)};
+    ksim_client_ask(w, c, way, &m);
+}
+
+static void keep_old(struct ksim_world *w, uint32_t c)
+{
+    struct ksim_client *x = &w->clients[c];
+    if (x->hold.lease_ms == 0) return;
+    x->old[sl_random_below(&w->random, KSIM_OLD)] = x->hold;
+}
+
+/* The client stops using its lock, and sends RELEASE or lets the lease expire. */
+static void release(struct ksim_world *w, uint32_t c, uint32_t way)
+{
+    struct ksim_client *x = &w->clients[c];
+    const struct ksim_command m = {
+        .verb = KSIM_RELEASE, .key = x->hold.key, .fence = x->hold.fence};
+    bool expires = x->hold.lease_ms > 0 && x->role == KSIM_ROLE_USER &&
+                   sl_random_maybe(&w->random, 1000);
+    /* A known gap: if the keeper fails, or is cut off from a node, before it has reported the
+     * release, that node may hand over the released lease although the keeper has granted the lock
+     * to another client. Both grants are in the table of the next keeper, and both can be extended. */
+    if (expires || ksim_has_fault(w, KSIM_FAULT_REUSE)) keep_old(w, c);
+    ksim_checker_doubt(&w->checker, x->hold.fence, !expires);
+    x->hold.is = false;
+    if (!expires) ksim_client_ask(w, c, way, &m);
+}
+
+static void plan(struct ksim_world *w, uint32_t c)
+{
+    struct ksim_client *x = &w->clients[c];
+    struct sl_random *r = &w->random;
+    struct ksim_hold *h = &x->hold;
+    int64_t now_us = ksim_client_clock(w, c);
+    int64_t lease_us = h->lease_ms * 1000;
+    h->extend_us = lease_us == 0 ? INT64_MAX
+                                 : now_us + sl_random_between(r, 0, lease_us * 11 / 10);
+    int64_t most_us = sl_random_maybe(r, 3000) ? 8000000 : 1000 * w->lease_max_ms;
+    if (lease_us == 0 && sl_random_maybe(r, 3000)) most_us = 30000000;
+    h->release_us = now_us + sl_random_between(r, 0, most_us);
+}
+
+/* ---- answers ---- */
+
+/* Return when a client stops acting as holder, as docs/leases.md defines it. */
+static int64_t deadline(int64_t sent_us, sl_ms ms)
+{
+    return sent_us + ms * 998;
+}
+
+static void granted(struct ksim_world *w, uint32_t c, uint32_t way, const char *text)
+{
+    struct ksim_client *x = &w->clients[c];
+    const struct ksim_way *y = &x->ways[way];
+    const struct ksim_command *m = &y->command;
+    uint64_t fence, number, term;
+    int64_t lease_ms, waited_ms;
+    int overlaps;
+    if (sscanf(text,
+               "*5\r\n:%" SCNu64 "\r\n:%" SCNd64 "\r\n:%" SCNd64 "\r\n:%d\r\n:%" SCNu64
+               "\r\n %" SCNu64,
+               &fence, &lease_ms, &waited_ms, &overlaps, &number, &term) != 6 ||
+        number != m->number || m->verb != KSIM_ACQUIRE) {
+        KSIM_WRONG(w, "c%u receives a grant for another request", c + 1);
+        return;
+    }
+    if (lease_ms != m->lease_ms)
+        KSIM_WRONG(w, "c%u receives a lease of another length", c + 1);
+    w->counts.grants++;
+    if (m->steal) w->counts.steals++;
+    x->hold = (struct ksim_hold){
+        .is = true,
+        .key = m->key,
+        .fence = fence,
+        .lease_ms = lease_ms,
+        .dial = y->dial,
+        .until_us = deadline(y->sent_us, waited_ms + lease_ms)};
+    const struct ksim_grant g = {.key = m->key,
+                                 .client = c,
+                                 .fence = fence,
+                                 .units = m->units,
+                                 .shared = m->shared != 0,
+                                 .leased = lease_ms > 0,
+                                 .overlapping = overlaps != 0,
+                                 .held = true,
+                                 .closing = ksim_conn_find(w, y->node, y->dial) == NULL,
+                                 .received_us = w->now_us,
+                                 .clock = &x->clock,
+                                 .until_us = x->hold.until_us,
+                                 .lease_ms = lease_ms,
+                                 .term = term,
+                                 .node = y->node,
+                                 .life = y->life,
+                                 .at_keeper = w->nodes[y->node].f.route.leads,
+                                 .elsewhere = w->nodes[y->node].f.route.leads};
+    ksim_checker_granted(&w->checker, &g, y->floor, w->now_us);
+    plan(w, c);
+    if (x->role == KSIM_ROLE_TRIES) x->role = KSIM_ROLE_DONE;
+}
+
+static void extended(struct ksim_world *w, uint32_t c, uint32_t way, const char *text)
+{
+    struct ksim_client *x = &w->clients[c];
+    const struct ksim_way *y = &x->ways[way];
+    int64_t left_ms;
+    uint64_t term;
+    if (sscanf(text, ":%" SCNd64 "\r\n %" SCNu64, &left_ms, &term) != 2) {
+        KSIM_WRONG(w, "c%u receives no extension, but %s", c + 1, text);
+        return;
+    }
+    w->counts.extends++;
+    bool believes = x->hold.is && x->hold.fence == y->command.fence;
+    const struct ksim_grant g = {.fence = y->command.fence,
+                                 .until_us = deadline(y->sent_us, left_ms),
+                                 .lease_ms = y->command.lease_ms,
+                                 .term = term,
+                                 .node = y->node,
+                                 .life = y->life,
+                                 .at_keeper = w->nodes[y->node].f.route.leads,
+                                 .elsewhere = w->nodes[y->node].f.route.leads};
+    ksim_checker_extended(&w->checker, &g, believes, y->floor_alone, w->now_us);
+    if (!believes) return;
+    if (g.until_us > x->hold.until_us) x->hold.until_us = g.until_us;
+    x->hold.lease_ms = g.lease_ms;
+    x->hold.extend_us = ksim_client_clock(w, c) +
+                        sl_random_between(&w->random, 0, 1000 * g.lease_ms);
+}
+
+/* An error: NOKEEPER, RECOVERING, LOST or another one. */
+static void failed(struct ksim_world *w, uint32_t c, uint32_t way, const char *text)
+{
+    struct ksim_client *x = &w->clients[c];
+    const struct ksim_command *m = &x->ways[way].command;
+    uint64_t term;
+    /* A lock without a lease ends with its connection. */
+    if (m->verb == KSIM_RELEASE) ksim_client_hang_up(w, c, way, false);
+    if (m->verb != KSIM_EXTEND || sscanf(text, "-LOST %" SCNu64, &term) != 1) return;
+    ksim_checker_lost(&w->checker, m->fence, term, w->now_us);
+    if (!x->hold.is || x->hold.fence != m->fence) return;
+    ksim_checker_doubt(&w->checker, m->fence, false);
+    x->hold.is = false;
+}
+
+static void pushed(struct ksim_world *w, uint32_t c, const char *text)
+{
+    struct ksim_client *x = &w->clients[c];
+    bool stolen = strncmp(text, ">STOLEN", 7) == 0;
+    uint64_t fence = strtoull(strchr(text, ' '), NULL, 10);
+    if (stolen) ksim_checker_doubt(&w->checker, fence, true);
+    if (!x->hold.is || x->hold.fence != fence) return;
+    if (stolen) {
+        bool loose = x->hold.lease_ms == 0;
+        x->hold.is = false;
+        if (loose)
+            ksim_client_hang_up(w, c, 0, false); /* It ends with the connection. */
+    } else if (!x->ignores)
+        x->hold.release_us = ksim_client_clock(w, c) +
+                             sl_random_between(&w->random, 0, 200000);
+}
+
+static void handle_reply(struct ksim_world *w, uint32_t c, uint32_t way,
+                         const char *text)
+{
+    struct ksim_way *y = &w->clients[c].ways[way];
+    if (w->clients[c].runs_tx) {
+        ksim_tx_client_answered(w, c, text);
+        return;
+    }
+    if (y->command.verb == KSIM_READ && text[0] != '-') {
+        char expected[96];
+        snprintf(expected, sizeof expected, "*2\r\n:%" PRIu64 "\r\n:%" PRIu64 "\r\n",
+                 y->command.number, y->command.number);
+        if (strcmp(text, expected) != 0)
+            KSIM_WRONG(w, "c%u receives another reply than that to its READ", c + 1);
+    } else if (text[0] == '*') granted(w, c, way, text);
+    else if (text[0] == '-') failed(w, c, way, text);
+    else if (text[0] == ':' && y->command.verb == KSIM_EXTEND)
+        extended(w, c, way, text);
+    else if (text[0] == '$' ? y->command.verb != KSIM_ACQUIRE
+                            : y->command.verb != KSIM_RELEASE)
+        KSIM_WRONG(w, "c%u receives the reply to another request", c + 1);
+    else if (strcmp(text, ":1\r\n") == 0)
+        ksim_checker_released(&w->checker, y->command.fence, y->node, y->life);
+}
+
+void ksim_client_received(struct ksim_world *w, const struct sim_event *e)
+{
+    uint32_t c = e->other / 2, way = e->other % 2;
+    struct ksim_client *x = &w->clients[c];
+    struct ksim_way *y = &x->ways[way];
+    char whole[sizeof y->part + 160];
+    if (y->dial != e->number) return;
+    if (e->bytes[0] == '>') {
+        pushed(w, c, e->bytes);
+        ksim_client_act(w, c);
+        return;
+    }
+    if (e->link != 0) { /* A part of a reply. */
+        snprintf(y->part, sizeof y->part, "%s", e->bytes);
+        return;
+    }
+    if (!y->busy) {
+        KSIM_WRONG(w, "c%u receives a reply without a request", c + 1);
+        return;
+    }
+    snprintf(whole, sizeof whole, "%s%s", y->part, e->bytes);
+    y->part[0] = '\0';
+    KSIM_TRACE(w, "c%u hears from n%u: %.*s", c + 1, y->node + 1,
+               (int)strcspn(whole, "\n"), whole);
+    y->busy = false;
+    handle_reply(w, c, way, whole);
+    x->next_us = ksim_client_clock(w, c) +
+                 sl_random_between(&w->random, 0, 1000 * w->think_ms);
+    ksim_client_act(w, c);
+}
+
+/* ---- what a client does next ---- */
+
+static void check_patience(struct ksim_world *w, uint32_t c)
+{
+    struct ksim_client *x = &w->clients[c];
+    for (uint32_t way = 0; way < 2; way++) {
+        struct ksim_way *y = &x->ways[way];
+        if (!y->busy) continue;
+        bool leaves = ksim_has_fault(w, KSIM_FAULT_HANGUP) &&
+                      sl_random_maybe(&w->random, 500);
+        /* After the faults, every request must be answered. */
+        if (w->now_us > y->give_up_us && w->healed)
+            ksim_heal_unanswered(w, c, &y->command);
+        else if (w->now_us > y->give_up_us || leaves)
+            ksim_client_hang_up(w, c, way, sl_random_maybe(&w->random, 5000));
+    }
+}
+
+/* Use the lease of the client: extend it, release it, or stop. */
+static void use_hold(struct ksim_world *w, uint32_t c)
+{
+    struct ksim_client *x = &w->clients[c];
+    int64_t now_us = ksim_client_clock(w, c);
+    if (x->hold.lease_ms > 0 && now_us >= x->hold.until_us) {
+        keep_old(w, c);
+        ksim_checker_doubt(&w->checker, x->hold.fence, false);
+        x->hold.is = false;
+        return;
+    }
+    bool loose = x->hold.lease_ms == 0;
+    uint32_t way = !loose && ksim_has_fault(w, KSIM_FAULT_SIDE) &&
+                           sl_random_maybe(&w->random, 5000)
+                       ? 1
+                       : 0;
+    if (x->ways[way].busy ||
+        (now_us < x->hold.release_us && now_us < x->hold.extend_us))
+        return;
+    if (!dial(w, c, way)) return;
+    if (now_us >= x->hold.release_us || x->role != KSIM_ROLE_USER) release(w, c, way);
+    else extend(w, c, way, &x->hold);
+}
+
+static void try_old(struct ksim_world *w, uint32_t c)
+{
+    struct ksim_client *x = &w->clients[c];
+    const struct ksim_hold *h = &x->old[sl_random_below(&w->random, KSIM_OLD)];
+    if (h->fence == 0 || x->ways[1].busy || !dial(w, c, 1)) return;
+    extend(w, c, 1, h);
+}
+
+static void make_request(struct ksim_world *w, uint32_t c)
+{
+    struct ksim_client *x = &w->clients[c];
+    struct sl_random *r = &w->random;
+    bool user = x->role == KSIM_ROLE_USER;
+    if (x->ways[0].dial != 0 && ksim_has_fault(w, KSIM_FAULT_MOVE) &&
+        sl_random_maybe(r, 1000))
+        ksim_client_hang_up(w, c, 0, sl_random_maybe(r, 5000));
+    if (x->ways[1].dial != 0 && !x->ways[1].busy && sl_random_maybe(r, 2000))
+        ksim_client_hang_up(w, c, 1, false);
+    if (user && ksim_has_fault(w, KSIM_FAULT_STALE) && sl_random_maybe(r, 1000))
+        try_old(w, c);
+    if ((user || x->role == KSIM_ROLE_TRIES) && dial(w, c, 0)) {
+        if (x->runs_tx) ksim_tx_client_act(w, c);
+        else if (user && sl_random_maybe(r, 500))
+            ksim_client_ask(w, c, 0, &(struct ksim_command){.verb = KSIM_READ});
+        else acquire(w, c);
+    }
+    x->next_us = ksim_client_clock(w, c) + sl_random_between(r, 0, 1000 * w->think_ms);
+}
+
+/* Return when the client has something to do next. */
+static int64_t sleep_us(struct ksim_world *w, uint32_t c)
+{
+    const struct ksim_client *x = &w->clients[c];
+    bool busy = ksim_client_is_busy(x);
+    int64_t now_us = ksim_client_clock(w, c), due_us = now_us + 2000000;
+    if (busy && ksim_has_fault(w, KSIM_FAULT_HANGUP))
+        due_us = now_us + sl_random_between(&w->random, 0, 500000);
+    if (x->hold.is) {
+        if (x->hold.release_us < due_us) due_us = x->hold.release_us;
+        if (x->hold.extend_us < due_us) due_us = x->hold.extend_us;
+        if (x->hold.lease_ms > 0 && x->hold.until_us < due_us)
+            due_us = x->hold.until_us;
+    } else if (!busy && x->next_us < due_us) due_us = x->next_us;
+    /* A client that cannot send now tries again soon. */
+    int64_t soon_us = sl_random_between(&w->random, 1000, 50000);
+    return due_us > now_us ? due_us - now_us + 1 : soon_us;
+}
+
+void ksim_client_act(struct ksim_world *w, uint32_t c)
+{
+    struct ksim_client *x = &w->clients[c];
+    if (w->now_us < x->paused_us) {
+        ksim_client_wake(w, c, x->paused_us - w->now_us);
+        return;
+    }
+    check_patience(w, c);
+    /* A transaction holds its locks until it ends. */
+    if (x->runs_tx && x->role == KSIM_ROLE_QUIET && !x->ways[0].busy)
+        ksim_client_hang_up(w, c, 0, false);
+    int64_t now_us = ksim_client_clock(w, c);
+    if (x->hold.is) use_hold(w, c);
+    else if (!x->ways[0].busy && now_us >= x->next_us) make_request(w, c);
+    ksim_client_wake(w, c, sleep_us(w, c));
+}

@@ -1,0 +1,49 @@
+/* keeper_faults.h - the kinds of faults in keeper clusters. */
+#ifndef SL_SIM_KEEPER_FAULTS_H
+#define SL_SIM_KEEPER_FAULTS_H
+
+#include "sim/faults.h"
+
+/* clang-format off */
+#define KSIM_FAULT_MAP(FAULT) \
+    FAULT(DELAY,   "delay",   5000, "one message in twenty is delayed by up to 0.4 s, with all that follow it") \
+    FAULT(CUT,     "cut",     4000, "links are cut, often in one direction only") \
+    FAULT(RESET,   "reset",   4000, "connections between nodes are reset") \
+    FAULT(PART,    "part",    3000, "the network between the nodes is partitioned in two") \
+    FAULT(ALONE,   "alone",   4000, "a node reaches neither other nodes nor etcd") \
+    FAULT(CRASH,   "crash",   6000, "nodes are killed and started again") \
+    FAULT(RESIGN,  "resign",  5000, "keepers resign") \
+    FAULT(POWER,   "power",   3000, "a machine loses power, with all its nodes") \
+    FAULT(OUTAGE,  "outage",  1500, "all nodes are killed at once") \
+    FAULT(PAUSE,   "pause",   4000, "nodes and clients pause for a while") \
+    FAULT(STOP,    "stop",     400, "with pause: clocks stop while their node pauses; leases are not checked then") \
+    FAULT(DRIFT,   "drift",   5000, "clocks run at the fastest and slowest permitted speeds") \
+    FAULT(WALL,    "wall",    4000, "wall clocks differ by up to an hour, and are set") \
+    FAULT(SLOW,    "slow",    4000, "etcd is slow at times") \
+    FAULT(LOST,    "lost",    4000, "answers of etcd are lost") \
+    FAULT(DOWN,    "down",    3000, "etcd is unavailable for a while") \
+    FAULT(AWAY,    "away",    3000, "a node cannot reach etcd for a while") \
+    FAULT(WATCH,   "watch",   3000, "watches of etcd skip changes, because etcd was compacted") \
+    FAULT(FULL,    "full",    2000, "links have space for few bytes") \
+    FAULT(BUSY,    "busy",    3000, "nodes do little work in each loop iteration") \
+    FAULT(STEAL,   "steal",   5000, "clients have priorities, and steal locks") \
+    FAULT(FORCE,   "force",   1500, "with steal: a stealing client is granted the lock after a while, even if it is still held") \
+    FAULT(MOVE,    "move",    5000, "clients move to other nodes") \
+    FAULT(SIDE,    "side",    6000, "clients extend and release leases through other nodes") \
+    FAULT(STALE,   "stale",   5000, "clients extend leases that expired long ago") \
+    FAULT(REUSE,   "reuse",      0, "with stale: clients extend leases that they have released; finds a known gap, so no seed draws it") \
+    FAULT(LOOSE,   "loose",   5000, "clients lock without a lease") \
+    FAULT(TX,      "tx",      4000, "some clients run transactions, and repeat those whose outcome they do not know") \
+    FAULT(HANGUP,  "hangup",  4000, "clients close their connections during a request")
+/* clang-format on */
+
+enum ksim_fault {
+#define FAULT(name, word, often, what) KSIM_FAULT_##name,
+    KSIM_FAULT_MAP(FAULT)
+#undef FAULT
+        KSIM_FAULT_COUNT
+};
+
+extern const struct sim_fault_list ksim_faults;
+
+#endif /* SL_SIM_KEEPER_FAULTS_H */

@@ -1,0 +1,200 @@
+/* keeper_nemesis.c - injects faults into a keeper cluster. */
+#include "sim/keeper.h"
+
+static uint32_t any_node(struct ksim_world *w)
+{
+    return sl_random_below(&w->random, w->node_count);
+}
+
+/* Return the keeper, as etcd knows it, or any node. Faults of the keeper matter most. */
+static uint32_t likely_keeper(struct ksim_world *w)
+{
+    uint32_t keeper = w->etcd.term.node;
+    if (keeper != 0 && sl_random_maybe(&w->random, 5000)) return keeper - 1;
+    return any_node(w);
+}
+
+/* Most faults are short; some last longer than every time limit. */
+static int64_t length(struct ksim_world *w)
+{
+    struct sl_random *r = &w->random;
+    if (sl_random_maybe(r, 5000)) return sl_random_between(r, 1000, 1500000);
+    if (sl_random_maybe(r, 7000)) return sl_random_between(r, 1000000, 6000000);
+    return sl_random_between(r, 5000000, KSIM_FAULT_MAX_US - 1000000);
+}
+
+void ksim_nemesis_crash(struct ksim_world *w, uint32_t i)
+{
+    if (!w->nodes[i].up) return;
+    ksim_node_kill(w, i);
+    ksim_schedule(w, sl_random_maybe(&w->random, 5000) ? length(w) / 10 : length(w),
+                  (struct sim_event){.type = SIM_EVENT_START, .node = i});
+}
+
+/* ---- the network ---- */
+
+static void cut(struct ksim_world *w, uint32_t a, uint32_t b, int64_t until_us)
+{
+    if (a == b || w->nodes[a].links[b].cut_until_us >= until_us) return;
+    w->nodes[a].links[b].cut_until_us = until_us;
+}
+
+static void cut_link(struct ksim_world *w)
+{
+    uint32_t a = likely_keeper(w), b = any_node(w);
+    int64_t until_us = w->now_us + length(w);
+    bool both = sl_random_maybe(&w->random, 4000),
+         in = sl_random_maybe(&w->random, 5000);
+    if (a == b) return;
+    KSIM_TRACE(w, "nemesis: cut n%u %s n%u for %lld ms", a + 1,
+               both ? "and"
+               : in ? "from"
+                    : "to",
+               b + 1, (long long)(until_us - w->now_us) / 1000);
+    if (both || !in) cut(w, a, b, until_us);
+    if (both || in) cut(w, b, a, until_us);
+}
+
+static void part(struct ksim_world *w)
+{
+    uint32_t side = sl_random_below(&w->random, 1u << w->node_count);
+    int64_t until_us = w->now_us + length(w);
+    KSIM_TRACE(w, "nemesis: partition, sides %#x", side);
+    for (uint32_t a = 0; a < w->node_count; a++)
+        for (uint32_t b = 0; b < w->node_count; b++)
+            if ((side >> a & 1) != (side >> b & 1)) cut(w, a, b, until_us);
+}
+
+static void isolate(struct ksim_world *w)
+{
+    uint32_t a = likely_keeper(w);
+    int64_t until_us = w->now_us + length(w);
+    KSIM_TRACE(w, "nemesis: n%u is alone for %lld ms", a + 1,
+               (long long)(until_us - w->now_us) / 1000);
+    for (uint32_t b = 0; b < w->node_count; b++) {
+        cut(w, a, b, until_us);
+        cut(w, b, a, until_us);
+    }
+    /* Etcd may become reachable again earlier or later than the nodes. */
+    w->nodes[a].away_us = until_us + sl_random_between(&w->random, -500000, 500000);
+}
+
+/* ---- nodes and clients ---- */
+
+static void lose_power(struct ksim_world *w)
+{
+    uint32_t machine = w->nodes[any_node(w)].machine;
+    KSIM_TRACE(w, "nemesis: machine %u loses power", machine + 1);
+    for (uint32_t i = 0; i < w->node_count; i++) {
+        if (w->nodes[i].machine != machine) continue;
+        ksim_nemesis_crash(w, i);
+        w->nodes[i].clock = ksim_clock(w, 0);
+        w->nodes[i].clock.began_us = 0; /* The clock begins when the machine boots. */
+    }
+}
+
+static void pause_node(struct ksim_world *w)
+{
+    uint32_t i = likely_keeper(w);
+    struct ksim_node *n = &w->nodes[i];
+    if (!ksim_node_runs(w, i)) return;
+    n->paused_us = w->now_us + length(w);
+    KSIM_TRACE(w, "nemesis: n%u pauses for %lld ms", i + 1,
+               (long long)(n->paused_us - w->now_us) / 1000);
+    if (ksim_has_fault(w, KSIM_FAULT_STOP)) {
+        n->stopped = true;
+        n->stopped_ppm = n->clock.ppm;
+        sim_clock_rate(&n->clock, w->now_us, -1000000);
+    }
+    ksim_schedule(
+        w, n->paused_us - w->now_us,
+        (struct sim_event){.type = SIM_EVENT_MEND, .node = i, .number = n->life});
+}
+
+static void pause_client(struct ksim_world *w)
+{
+    uint32_t c = sl_random_below(&w->random, w->client_count);
+    w->clients[c].paused_us = w->now_us + length(w);
+    KSIM_TRACE(w, "nemesis: c%u pauses", c + 1);
+}
+
+static void set_wall(struct ksim_world *w)
+{
+    w->nodes[any_node(w)].wall_off_us = sl_random_between(&w->random, -3600000000,
+                                                          3600000000);
+}
+
+static void change_rate(struct ksim_world *w)
+{
+    struct ksim_node *n = &w->nodes[any_node(w)];
+    if (n->stopped) return;
+    sim_clock_rate(&n->clock, w->now_us,
+                   sl_random_maybe(&w->random, 5000) ? SIM_DRIFT_PPM : -SIM_DRIFT_PPM);
+}
+
+/* ---- etcd ---- */
+
+static void stop_etcd(struct ksim_world *w)
+{
+    w->etcd.down_us = w->now_us + length(w);
+    KSIM_TRACE(w, "nemesis: etcd is unavailable for %lld ms",
+               (long long)(w->etcd.down_us - w->now_us) / 1000);
+}
+
+static void slow_etcd(struct ksim_world *w)
+{
+    w->etcd.slow_us = w->now_us + length(w);
+    KSIM_TRACE(w, "nemesis: etcd is slow");
+}
+
+static void send_away(struct ksim_world *w)
+{
+    uint32_t i = likely_keeper(w);
+    w->nodes[i].away_us = w->now_us + length(w);
+    KSIM_TRACE(w, "nemesis: n%u cannot reach etcd for %lld ms", i + 1,
+               (long long)(w->nodes[i].away_us - w->now_us) / 1000);
+}
+
+/* ---- which fault ---- */
+
+static void inject(struct ksim_world *w, enum ksim_fault f)
+{
+    switch (f) {
+        case KSIM_FAULT_CUT: cut_link(w); break;
+        case KSIM_FAULT_RESET: {
+            uint32_t a = likely_keeper(w), b = any_node(w);
+            if (a != b) ksim_net_reset(w, a, b);
+            break;
+        }
+        case KSIM_FAULT_PART: part(w); break;
+        case KSIM_FAULT_ALONE: isolate(w); break;
+        case KSIM_FAULT_CRASH: ksim_nemesis_crash(w, likely_keeper(w)); break;
+        case KSIM_FAULT_RESIGN:
+            if (w->etcd.term.node != 0) ksim_node_resign(w, w->etcd.term.node - 1);
+            break;
+        case KSIM_FAULT_POWER: lose_power(w); break;
+        case KSIM_FAULT_OUTAGE:
+            if (sl_random_maybe(&w->random, 2000))
+                for (uint32_t i = 0; i < w->node_count; i++) ksim_nemesis_crash(w, i);
+            break;
+        case KSIM_FAULT_PAUSE:
+            if (sl_random_maybe(&w->random, 7000)) pause_node(w);
+            else pause_client(w);
+            break;
+        case KSIM_FAULT_DRIFT: change_rate(w); break;
+        case KSIM_FAULT_WALL: set_wall(w); break;
+        case KSIM_FAULT_SLOW: slow_etcd(w); break;
+        case KSIM_FAULT_DOWN: stop_etcd(w); break;
+        case KSIM_FAULT_AWAY: send_away(w); break;
+        default: break; /* Other faults are in the code that they affect. */
+    }
+}
+
+void ksim_nemesis_act(struct ksim_world *w)
+{
+    if (w->healed) return;
+    enum ksim_fault f = (enum ksim_fault)sl_random_below(&w->random, KSIM_FAULT_COUNT);
+    if (ksim_has_fault(w, f)) inject(w, f);
+    ksim_schedule(w, sl_random_between(&w->random, 0, 2 * w->nemesis_us),
+                  (struct sim_event){.type = SIM_EVENT_NEMESIS});
+}
