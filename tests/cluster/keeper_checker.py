@@ -45,6 +45,7 @@ from checker import GAMMA, INFINITE, MS, Belief, Violation  # noqa: E402
 SHARED_CAPACITY = 1 << 40  # an exclusive holder takes all of it
 SLACK_MS = 1000   # until what is over is free, on a machine that stalls
 LINGER_MS = 1000  # the setting of these tests, for connections that were lost
+END_MS = 1000     # until other nodes or etcd know that a grant has ended
 LATE_MS = 4000    # after all was whole again, what was not answered has been done, or never is
 
 
@@ -174,7 +175,8 @@ def possible_of(ops, deaths, faults):
     ended = collections.defaultdict(lambda: INFINITE)  # of a fence: for certain
     for r in ops:
         if r.op == "RELEASE" and r.known and r.result in ("ok", "no"):
-            ended[r.fence] = min(ended[r.fence], r.ret)
+            if not may_be_forgotten(r, faults):
+                ended[r.fence] = min(ended[r.fence], r.ret)
         elif r.op == "EXTEND" and r.result == "LOST":
             ended[r.fence] = min(ended[r.fence], r.ret)
         elif r.op == "CLOSED":
@@ -231,6 +233,18 @@ def before_its_end(key, ops, holds, faults):
             if faults.first(v.records[0].inv, v.records[-1].ret) is None]
 
 
+def may_be_forgotten(release, faults):
+    """Whether a keeper may have failed before another node, or etcd, knew of this RELEASE. Then the
+    next keeper treats the grant as held until its lease expires (docs/cluster.md)."""
+    return faults.first(release.inv, release.ret + int(END_MS * MS)) is not None
+
+
+def is_held_again(v, faults):
+    """Whether a CHECK saw a grant whose RELEASE the keeper's failure has undone."""
+    return (v.kind == "CHECK after its end" and v.records[0].op == "RELEASE"
+            and may_be_forgotten(v.records[0], faults))
+
+
 def is_not_withdrawn_yet(v, faults):
     """Whether a READ saw a grant for a request that was answered by its node, because the node did
     not reach the keeper, or was stopped. The node withdraws the grant when it reaches a keeper, or
@@ -262,7 +276,8 @@ class Verdict(checker.Verdict):
         super().__init__([r for r in records if r.key is None or r.key in mutex])
         self.records = records
         self.violations = [v for v in self.violations if not v.kind.endswith("before its end")
-                           and not is_not_withdrawn_yet(v, faults)]
+                           and not is_not_withdrawn_yet(v, faults)
+                           and not is_held_again(v, faults)]
         for key, ops in sorted(checker.by_key(records).items()):
             holds = holds_of(ops, deaths, faults)
             self.violations += (before_its_end(key, ops, holds, faults)
@@ -270,7 +285,8 @@ class Verdict(checker.Verdict):
             if key not in mutex:
                 self.beliefs += len(holds)
                 self.violations += (over_capacity(key, ops, holds) + checker.fences(key, ops, [])
-                                    + checker.after_its_end(key, ops))
+                                    + [v for v in checker.after_its_end(key, ops)
+                                       if not is_held_again(v, faults)])
         self.violations += left(records)
         self.ops = collections.Counter(r.op for r in records)
         self.results = collections.Counter(

@@ -90,6 +90,12 @@ fences_rise_with_the_clock: fence not above
     take a 0 1 10; take b 5 6 9
 a_released_grant_is_not_held_any_more: CHECK after its end
     take a 0 1 10; release a 5 6 10; check a 7 8 10
+a_released_grant_may_be_held_again_after_a_fault
+    take a 0 1 10; release a 5 6 10; fault 900; check a 2000 2001 10
+a_fault_long_after_a_release_is_no_excuse: CHECK after its end
+    take a 0 1 10; release a 5 6 10; fault 1100; check a 2000 2001 10
+a_released_grant_is_not_extended_after_a_fault: EXTEND after its end
+    take a 0 1 10; release a 5 6 10; fault 900; extend a 2000 2001 10 5000
 
 # Without a lease
 
