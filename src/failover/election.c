@@ -397,11 +397,12 @@ static void lead(struct sl_election *e, sl_ms now, sl_ms asked_ms,
     e->authority_end_ms = asked_ms + shortened(e->settings.authority_ms);
     e->renew_ms = asked_ms + e->settings.heartbeat_ms;
     e->doubt_ms = SL_NEVER;
-    order(e,
-          (struct sl_election_order){.type = SL_ELECTION_ORDER_LEAD,
-                                     .term = d->term,
-                                     .before = before,
-                                     .quiet_ms = first ? 0 : quiet_after(e, &before)});
+    order(e, (struct sl_election_order){
+                 .type = SL_ELECTION_ORDER_LEAD,
+                 .term = d->term,
+                 .before = before,
+                 .quiet_ms = first ? 0 : quiet_after(e, &before),
+                 .authority_ms = lengthened(e->settings.authority_ms)});
     announce_keeper(e);
     /* Nodes that hear of an unknown term read it. */
     order(e, (struct sl_election_order){.type = SL_ELECTION_ORDER_DOUBT,

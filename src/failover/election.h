@@ -75,8 +75,9 @@ struct sl_election_order {
     enum sl_peer_state sight;      /* DOUBT. */
     struct sl_storage_term before; /* LEAD: the last term. New fences exceed its
                                     * limit. */
-    sl_ms quiet_ms; /* LEAD: for this long after the claim was answered, serve only
-                     * transactions and reclaims. */
+    sl_ms quiet_ms;     /* LEAD: for this long after the claim was answered, serve only
+                     * transactions and reclaims; */
+    sl_ms authority_ms; /* during this part of it, the last keeper may still grant. */
 };
 
 struct sl_election *sl_election_new(const struct sl_election_settings *s, sl_ms now);

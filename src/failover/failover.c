@@ -4,6 +4,7 @@
 #include <assert.h>
 
 #include "failover/resign.h"
+#include "failover/takeover.h"
 
 #define LOCKS_A_STEP 64u
 #define JOURNAL_RETRY_MS 250
@@ -18,6 +19,7 @@ void sl_failover_receive(struct sl_failover *f, struct sl_now now, uint32_t from
      * term, and this node does not know it yet. Without the answer NOT, it would never try again. */
     bool from_keeper = from == f->route.keeper && !f->route.leads;
     linked &= ~(1u << f->guests.resigner); /* Its leases are in the journal. */
+    if (m->type == SL_FAILOVER_COME) sl_takeover_bar(f);
     if (m->type == SL_FAILOVER_DOUBT)
         sl_election_peer_doubts(f->election, now.ms, from, m->term, m->sight);
     else if (m->type != SL_FAILOVER_COME && (m->type == SL_FAILOVER_NOT || from_keeper))
@@ -33,7 +35,7 @@ void sl_failover_linked(struct sl_failover *f, sl_ms now_ms, uint32_t node)
 
 void sl_failover_unlinked(struct sl_failover *f, sl_ms now_ms, uint32_t node)
 {
-    sl_guests_unlinked(&f->guests, node);
+    sl_guests_unlinked(&f->guests, now_ms, node);
     if (node == f->route.keeper) sl_route_link(&f->route, now_ms);
 }
 
@@ -123,7 +125,7 @@ void sl_failover_tick(struct sl_failover *f, sl_ms now_ms)
     if (f->route.leads && f->journal.rules == NULL && f->read_ms <= now_ms)
         begin_journal(f, now_ms);
     sl_resign_go_on(f, now_ms);
-    sl_resign_end_wait(f);
+    sl_takeover_tick(f, now_ms);
     if (sl_election_due(f->election) <= now_ms) sl_election_tick(f->election, now_ms);
     if (sl_route_due(&f->route) <= now_ms) sl_route_tick(&f->route, now_ms);
 }
@@ -169,6 +171,7 @@ bool sl_failover_renewed(struct sl_failover *f, sl_ms now_ms, sl_ms asked_ms,
     sl_election_renewed(f->election, now_ms, asked_ms, d);
     if (!f->route.leads) return false;
     pass_authority(f);
+    if (term == f->guests.term && d->status == SLUICE_OK) sl_takeover_renewed(f);
     bool wrote = f->limits_sent && term == f->guests.term;
     f->limits_sent = false;
     return wrote;
@@ -198,14 +201,13 @@ void sl_failover_lead(struct sl_failover *f, sl_ms now_ms,
     /* The storage may not know the time of the last term, if the answer to the claim was lost. */
     f->journal_ms = o->before.clock_ms > f->claimed_ms ? o->before.clock_ms
                                                        : f->claimed_ms;
-    f->quiet_until_ms = o->quiet_ms > 0 ? sl_ms_after(now_ms, o->quiet_ms) : 0;
     f->unreadable = false;
-    f->guests.resigner = o->before.resigned ? o->before.node % SL_ELECTION_NODES_MAX
-                                            : 0;
     sl_table_recover(f->settings.table, SL_NEVER); /* Until the journal is read. */
     begin_journal(f, now_ms);
-    sl_guests_lead(&f->guests, now_ms, o->term, o->quiet_ms > 0,
+    sl_takeover_lead(f, now_ms, o);
+    sl_guests_lead(&f->guests, now_ms, o->term, o->quiet_ms > 0, o->before.longest_ms,
                    linked & ~(1u << f->guests.resigner));
+    sl_guests_is_complete(&f->guests, now_ms, now_ms - f->route.complete_ms);
 }
 
 static void stop(struct sl_failover *f, sl_ms now_ms)
@@ -221,16 +223,18 @@ static void stop(struct sl_failover *f, sl_ms now_ms)
 }
 
 /* Copy a grant to the ledger, unless it has no lease and its holder is not a client of this node:
- * the holder's node has a record of such a grant. */
+ * the holder's node has a record of such a grant. Its client may not know of the last extension, so
+ * this record does not allow the next keeper to extend the lease. Another node, or the journal, does. */
 static void export(struct sl_failover *f, sl_ms now_ms, struct sl_bytes key,
                    const struct sl_grant_view *v)
 {
     struct sl_route_session *n = sl_route_session_find(&f->route, v->session_id);
     if (v->broken || (!v->leased && n == NULL)) return;
     const struct sl_record x = sl_record_of(key, v, n != NULL ? n->id : 0,
-                                            v->leased ? sl_ms_after(now_ms, v->left_ms)
-                                                      : SL_NEVER);
-    sl_ledger_put(&f->route.ledger, &x, n != NULL ? &n->held : NULL);
+                                            v->leased ? v->end_ms : SL_NEVER,
+                                            v->leased ? now_ms : SL_NEVER);
+    if (!sl_ledger_put(&f->route.ledger, &x, n != NULL ? &n->held : NULL))
+        f->route.complete_ms = now_ms;
     if (n != NULL) sl_route_knows(n, v->fence);
 }
 
@@ -294,6 +298,7 @@ static bool carry_out(struct sl_failover *f, sl_ms now_ms,
                                       .node = o->node,
                                       .before = o->before,
                                       .quiet_ms = o->quiet_ms,
+                                      .authority_ms = o->authority_ms,
                                       .fence_limit = f->fence_limit,
                                       .longest_ms = f->longest_ms};
     switch (o->type) {
@@ -308,6 +313,7 @@ static bool carry_out(struct sl_failover *f, sl_ms now_ms,
         case SL_ELECTION_ORDER_RENEW:
             out->type = SL_FAILOVER_ORDER_RENEW;
             out->clock_ms = journal_time(f, now_ms);
+            out->ledgers = sl_takeover_renews(f, now_ms);
             f->limits_sent = f->limits_wanted;
             f->limits_wanted = false;
             break;
@@ -365,6 +371,7 @@ bool sl_failover_init(struct sl_failover *f, const struct sl_failover_settings *
                                             .election = f->election};
     sl_route_init(&f->route, &route, now_ms);
     sl_guests_init(&f->guests, s->table, s->hash_key);
+    f->guests.volatile_ms = s->volatile_ms;
     f->guests.own = &f->route.withdrawn;
     const struct sl_keeper_journal_settings journal = {.hash_key = s->hash_key,
                                                        .table = s->table,
@@ -402,6 +409,8 @@ void sl_failover_check(const struct sl_failover *f)
          "a keeper that resigns has no authority");
     must(f->route.leads || f->journal.rules == NULL, "only a keeper has a journal");
     must(!f->limits_wanted || f->route.leads, "only a keeper writes limits");
+    must(!f->route.leads || !f->no_ledgers || f->ledgers == 0,
+         "the storage has either some ledgers or none");
     must(f->route.leads || f->route.exporting || stats.keys == 0,
          "only a keeper has locks");
 }

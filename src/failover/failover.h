@@ -37,7 +37,14 @@ struct sl_failover {
     sl_ms claimed_ms; /* The journal time in the last claim. */
     sl_ms journal_ms; /* As the keeper: the journal time when the term began, */
     sl_ms
-        quiet_until_ms; /* and until when the leases of earlier keepers may be valid. */
+        quiet_until_ms; /* until when unknown leases of earlier keepers may be valid, */
+    sl_ms authority_until_ms; /* and until when the last keeper may still grant. */
+    bool ends_early;          /* The wait can end before quiet_until_ms (takeover.c). */
+    /* The nodes in sl_storage_term.ledgers of this term: those that the storage certainly has, those of
+     * the renewal under way; and whether the storage certainly has none. */
+    uint32_t ledgers, ledgers_sent;
+    bool no_ledgers;
+    sl_ms alone_until_ms; /* Until then, a lease may be valid that no other node has. */
     bool reading;  /* A read of the journal is under way, perhaps of an earlier term. */
     sl_ms read_ms; /* Do not read the journal before this time. */
     bool
@@ -80,6 +87,8 @@ struct sl_failover_order {
     uint32_t node;
     struct sl_storage_term before;
     sl_ms quiet_ms;
+    sl_ms authority_ms;
+    uint32_t ledgers;     /* RENEW and RESIGN: write this, too. */
     sl_fence fence_limit; /* RENEW, RESIGN and CLAIM: the limits to write. */
     sl_ms longest_ms;
     sl_ms clock_ms; /* RENEW, RESIGN and CLAIM: the journal time to write. */
@@ -155,6 +164,16 @@ bool sl_failover_export(struct sl_failover *f, struct sl_now now, uint32_t *budg
  * table, set *given_ms to the time left of the lease; otherwise to 0. Returns false if there are no
  * more. */
 bool sl_failover_reclaim_own(struct sl_failover *f, struct sl_now now, sl_ms *given_ms);
+
+/* --- The witness ------------------------------------------------------------------------------- */
+
+/* As the keeper: a client of this node took or extended a grant, and the journal allows to acknowledge
+ * it. Returns the number of a note: the caller acknowledges the grant when sl_failover_noted() has
+ * reached it; 0: at once; SL_NOTE_FAILED: out of memory, so undo the change. */
+#define SL_NOTE_FAILED UINT64_MAX
+uint64_t sl_failover_note(struct sl_failover *f, struct sl_now now, struct sl_bytes key,
+                          sl_fence fence);
+uint64_t sl_failover_noted(const struct sl_failover *f);
 
 /* --- Resignation (resign.c) ---------------------------------------------------------------------- */
 

@@ -127,11 +127,16 @@ static void is_due(struct sl_guests *g, struct sl_guest *n)
 }
 
 /* Forget what a node (0: all nodes) has reported, and close its guests. */
-static void lose(struct sl_guests *g, uint32_t node)
+static void lose(struct sl_guests *g, sl_ms now_ms, uint32_t node)
 {
-    for (uint32_t i = 1; i < SL_ELECTION_NODES_MAX; i++)
-        if (node == 0 || node == i)
-            g->nodes[i] = (struct sl_guest_node){.count = g->nodes[i].count};
+    for (uint32_t i = 1; i < SL_ELECTION_NODES_MAX; i++) {
+        struct sl_guest_node *x = &g->nodes[i];
+        if (node != 0 && node != i) continue;
+        sl_ms until_ms = x->open ? sl_ms_after(now_ms, g->volatile_ms) : 0;
+        if (x->until_ms > until_ms) until_ms = x->until_ms;
+        *x = (struct sl_guest_node){.count = x->count, .until_ms = until_ms};
+        sl_witness_lost(&g->witness, i);
+    }
     for (struct sl_list *i = g->all.next; i != &g->all; i = i->next) {
         struct sl_guest *n = sl_container_of(i, struct sl_guest, all);
         if (!n->open || (node != 0 && n->node != node)) continue;
@@ -147,9 +152,9 @@ static void order(struct sl_guests *g, struct sl_guests_order o)
     g->has_order = true;
 }
 
-void sl_guests_unlinked(struct sl_guests *g, uint32_t node)
+void sl_guests_unlinked(struct sl_guests *g, sl_ms now_ms, uint32_t node)
 {
-    lose(g, node);
+    lose(g, now_ms, node);
     g->listen_due = true;
 }
 
@@ -163,12 +168,15 @@ static bool all_ready(const struct sl_guests *g, uint32_t linked)
 }
 
 void sl_guests_lead(struct sl_guests *g, sl_ms now_ms, uint64_t term, bool quiet,
-                    uint32_t linked)
+                    sl_ms longest_ms, uint32_t linked)
 {
     assert(!g->leads);
     g->leads = true;
     g->term = term;
     g->reads_journal = true;
+    g->reported = g->barred = 0;
+    g->longest_ms = longest_ms;
+    g->complete_ms = 0;
     g->reports_until_ms = !quiet                 ? 0
                           : all_ready(g, linked) ? now_ms
                                                  : now_ms + SL_REPORTS_MS;
@@ -181,7 +189,8 @@ void sl_guests_stop(struct sl_guests *g)
     g->reports_until_ms = 0;
     sl_witness_forget(&g->witness);
     sl_withdrawn_clear(&g->withdrawn);
-    lose(g, 0);
+    lose(g, 0, 0);
+    for (uint32_t i = 0; i < SL_ELECTION_NODES_MAX; i++) g->nodes[i].until_ms = 0;
     g->listen_due = true;
 }
 
@@ -204,6 +213,22 @@ bool sl_guests_reports_end(struct sl_guests *g, sl_ms now_ms)
     return true;
 }
 
+void sl_guests_is_complete(struct sl_guests *g, sl_ms now_ms, sl_ms age_ms)
+{
+    sl_ms longest_ms = sl_ms_after(g->longest_ms, g->longest_ms / 499 + 2);
+    age_ms -= age_ms / 500;
+    if (age_ms >= longest_ms) return;
+    sl_ms until_ms = sl_ms_after(now_ms, longest_ms - age_ms);
+    if (until_ms > g->complete_ms) g->complete_ms = until_ms;
+}
+
+uint32_t sl_guests_ledgers(const struct sl_guests *g, sl_ms now_ms, uint32_t members)
+{
+    for (uint32_t i = 1; i < SL_ELECTION_NODES_MAX; i++)
+        if (g->nodes[i].open || g->nodes[i].until_ms > now_ms) members |= 1u << i;
+    return members;
+}
+
 /* --- The lock table --------------------------------------------------------------------------- */
 
 size_t sl_guests_held(struct sl_guests *g, struct sl_now now, const struct sl_guest *n,
@@ -213,10 +238,6 @@ size_t sl_guests_held(struct sl_guests *g, struct sl_now now, const struct sl_gu
     struct sl_grant_view v;
     size_t count = 0;
     if (!sl_table_inspect_grant(g->table, now, key, fence, &v)) return 0;
-    if (n == NULL) {
-        if (v.leased && g->leads) sl_witness_note(&g->witness, now.ms, key, fence);
-        return 0;
-    }
     /* The grant may have been taken by another client, so name that client. */
     if (!fresh && v.name.n + v.address.n > 0)
         out[count++] = (struct sl_failover_message){
@@ -292,17 +313,20 @@ bool sl_guests_reclaim(struct sl_guests *g, struct sl_now now,
 
 /* --- Messages ------------------------------------------------------------------------------- */
 
-static void receive_come(struct sl_guests *g, uint32_t from, uint64_t term)
+static void receive_come(struct sl_guests *g, sl_ms now_ms, uint32_t from,
+                         uint64_t term)
 {
-    bool yes = g->leads && term == g->term && !g->stopping;
+    bool yes = g->leads && term == g->term && !g->stopping &&
+               (g->barred >> from & 1) == 0;
     order(g, (struct sl_guests_order){
                  .type = SL_GUESTS_ORDER_SEND,
                  .to = from,
                  .message = {.type = yes ? SL_FAILOVER_HERE : SL_FAILOVER_NOT,
                              .term = term}});
     if (!yes) return;
-    lose(g, from); /* The node begins a new route. */
+    lose(g, now_ms, from); /* The node begins a new route. */
     g->nodes[from].open = true;
+    g->nodes[from].here_ms = now_ms;
 }
 
 /* A node sends its requests in the order of their arrival. The keeper does not know how long a
@@ -337,10 +361,25 @@ static void send_gone(struct sl_guests *g, uint32_t to, sl_fence fence)
                                                   .gone_count = 1}});
 }
 
+/* Convert the times of a reported lease to our clock. It has certainly expired when the time left has
+ * passed since the arrival of the message. It is certainly valid for the time left since HERE was sent,
+ * because the node has counted that time since HERE arrived. */
+static void convert_times(struct sl_grant_view *v, sl_ms now_ms, sl_ms here_ms,
+                          sl_ms age_ms)
+{
+    if (!v->leased) return;
+    sl_ms sure_ms = sl_ms_after(age_ms, v->left_ms - v->unsure_ms);
+    bool never = v->unsure_ms >= v->left_ms;
+    v->left_ms = sl_ms_after(v->left_ms, v->left_ms / 499 + 2);
+    v->unsure_ms = now_ms + v->left_ms - (here_ms + sure_ms - sure_ms / 500 - 1);
+    if (never || v->unsure_ms > v->left_ms) v->unsure_ms = v->left_ms;
+}
+
 static void receive_reclaim(struct sl_guests *g, struct sl_now now, uint32_t from,
                             struct sl_guest *n, const struct sl_failover_message *m)
 {
     struct sl_grant_view v = m->grant;
+    convert_times(&v, now.ms, g->nodes[from].here_ms, m->ms);
     struct sl_grant_view held;
     bool added;
     if (m->session == 0) sl_noted_client_take(&g->nodes[from].noted, &v);
@@ -370,6 +409,8 @@ sl_ms sl_guests_quiet_ms(const struct sl_guests *g, sl_ms now_ms, uint32_t linke
     if (!g->leads || stats.recovering_until_ms <= now_ms) return 0;
     for (uint32_t i = SL_ELECTION_NODES_MAX; g->reports_until_ms != 0 && i-- > 1;)
         if ((linked >> i & 1) != 0 && !g->nodes[i].ready) *node = i;
+    for (uint32_t i = SL_ELECTION_NODES_MAX; *node == 0 && i-- > 1;)
+        if (((g->needed & ~g->reported) >> i & 1) != 0) *node = i;
     return stats.recovering_until_ms == SL_NEVER ? SL_REPORTS_MS
                                                  : stats.recovering_until_ms - now_ms;
 }
@@ -401,13 +442,6 @@ static void receive_client(struct sl_guests *g, uint32_t from, struct sl_guest *
                  .type = SL_GUESTS_ORDER_NAME, .guest = n, .message = *m});
 }
 
-static void receive_origin(struct sl_guests *g, uint32_t from, struct sl_guest *n,
-                           const struct sl_failover_message *m)
-{
-    if (m->session == 0) sl_noted_client_keep_origin(&g->nodes[from].noted, m);
-    else if (n != NULL) n->session->origin = m->origin;
-}
-
 static void release(struct sl_guests *g, struct sl_bytes key, sl_fence fence)
 {
     order(g, (struct sl_guests_order){.type = SL_GUESTS_ORDER_RELEASE,
@@ -433,14 +467,20 @@ static void receive_withdraw(struct sl_guests *g, struct sl_now now,
 /* Handle READY, and end the sessions of the node's guests that still linger. Their clients left
  * while the link was down: the node has reported the grants of all other clients. */
 static void receive_ready(struct sl_guests *g, sl_ms now_ms, uint32_t from,
-                          uint32_t linked)
+                          sl_ms age_ms, uint32_t linked)
 {
     g->nodes[from].ready = true;
+    g->reported |= 1u << from;
+    sl_guests_is_complete(g, now_ms, age_ms);
     for (struct sl_list *i = g->all.next; i != &g->all; i = i->next) {
         struct sl_guest *n = sl_container_of(i, struct sl_guest, all);
         if (n->node == from && !n->open && !n->session->ended) is_due(g, n);
     }
     if (g->reports_until_ms != 0 && all_ready(g, linked)) g->reports_until_ms = now_ms;
+    order(g, (struct sl_guests_order){
+                 .type = SL_GUESTS_ORDER_SEND,
+                 .to = from,
+                 .message = {.type = SL_FAILOVER_HERE, .term = g->term}});
 }
 
 static void receive_of_guest(struct sl_guests *g, struct sl_now now, struct sl_guest *n,
@@ -471,7 +511,7 @@ void sl_guests_receive(struct sl_guests *g, struct sl_now now, uint32_t from,
 {
     assert(from != 0 && from < SL_ELECTION_NODES_MAX);
     if (m->type == SL_FAILOVER_COME) {
-        receive_come(g, from, m->term);
+        receive_come(g, now.ms, from, m->term);
         return;
     }
     if (!accepts(g, from))
@@ -482,9 +522,12 @@ void sl_guests_receive(struct sl_guests *g, struct sl_now now, uint32_t from,
             if (n != NULL || m->session == 0) receive_reclaim(g, now, from, n, m);
             break;
         case SL_FAILOVER_CLIENT: receive_client(g, from, n, m); break;
-        case SL_FAILOVER_ORIGIN: receive_origin(g, from, n, m); break;
+        case SL_FAILOVER_ORIGIN:
+            if (n != NULL) n->session->origin = m->origin;
+            break;
         case SL_FAILOVER_WITHDRAW: receive_withdraw(g, now, m); break;
-        case SL_FAILOVER_READY: receive_ready(g, now.ms, from, linked); break;
+        case SL_FAILOVER_READY: receive_ready(g, now.ms, from, m->ms, linked); break;
+        case SL_FAILOVER_NOTED: sl_witness_noted(&g->witness, m->fence); break;
         case SL_FAILOVER_CLOCK: receive_clock(g, now.ms, from, m->ms, linked); break;
         case SL_FAILOVER_LISTEN:
             g->nodes[from].listens = m->yes;
@@ -525,7 +568,6 @@ bool sl_guests_next(struct sl_guests *g, struct sl_now now, uint32_t linked,
                                         .cut = true};
         return true;
     }
-    if (g->witness.due_ms > now.ms) return false;
     *out = (struct sl_guests_order){.type = SL_GUESTS_ORDER_SEND};
     return sl_witness_next(&g->witness, now, g->table, g->nodes, linked, &out->to,
                            &out->message);
@@ -546,7 +588,7 @@ void sl_guests_init(struct sl_guests *g, struct sl_table *table, struct sl_hash_
 
 void sl_guests_free(struct sl_guests *g)
 {
-    sl_witness_forget(&g->witness);
+    sl_witness_free(&g->witness);
     sl_withdrawn_free(&g->withdrawn);
     sl_index_free(&g->by_client);
     sl_index_free(&g->by_session);

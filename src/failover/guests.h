@@ -83,6 +83,13 @@ struct sl_guests {
     sl_ms reports_until_ms;
     /* During the wait of a new keeper: the last keeper, which has resigned; 0: it has not. */
     uint32_t resigner;
+    /* Nodes, as bits: those whose reports the wait needs (takeover.c); those that have reported in
+     * this term; and those that may not begin a route, set by the caller. */
+    uint32_t needed, reported, barred;
+    sl_ms longest_ms; /* The longest lease of earlier keepers that has no record. */
+    sl_ms
+        complete_ms; /* From then on, no lease is missing in a ledger that was reported. */
+    sl_ms volatile_ms;  /* lease-volatile; set by the caller. */
     bool reads_journal; /* As a new keeper: the journal has not been read yet. */
     bool listen_due;    /* The set of nodes with subscribers has changed. */
     sl_fence gone;      /* That `order` borrows. */
@@ -98,9 +105,9 @@ void sl_guests_free(struct sl_guests *g);
 /* --- This node becomes the keeper, or steps down ---------------------------------------- */
 
 /* Bit n of `linked` says whether there is a link to node n. `quiet`: earlier keepers may have made
- * grants that nodes will report. */
+ * grants that nodes will report; longest_ms is the longest lease without a record. */
 void sl_guests_lead(struct sl_guests *g, sl_ms now_ms, uint64_t term, bool quiet,
-                    uint32_t linked);
+                    sl_ms longest_ms, uint32_t linked);
 void sl_guests_stop(struct sl_guests *g);
 
 /* All entries of the journal have been read. */
@@ -114,6 +121,12 @@ bool sl_guests_reports_end(struct sl_guests *g, sl_ms now_ms);
  * valid; 0: it grants. If it waits for the report of a node, *node is that node, otherwise 0. */
 sl_ms sl_guests_quiet_ms(const struct sl_guests *g, sl_ms now_ms, uint32_t linked,
                          uint32_t *node);
+
+/* A ledger, of this node or of another, lacks records that are older than this. */
+void sl_guests_is_complete(struct sl_guests *g, sl_ms now_ms, sl_ms age_ms);
+
+/* Return the nodes that may have leases in their ledgers that no other node has, besides `members`. */
+uint32_t sl_guests_ledgers(const struct sl_guests *g, sl_ms now_ms, uint32_t members);
 
 /* --- Guests -------------------------------------------------------------------------------- */
 
@@ -140,13 +153,12 @@ sl_ms sl_guest_linger_ms(const struct sl_guest *n, sl_ms ms);
 struct sl_guest *sl_guests_find(const struct sl_guests *g, uint32_t node, uint64_t id);
 
 /* The link to a node has ended: close its guests. */
-void sl_guests_unlinked(struct sl_guests *g, uint32_t node);
+void sl_guests_unlinked(struct sl_guests *g, sl_ms now_ms, uint32_t node);
 
 /* --- The lock table --------------------------------------------------------------------------- */
 
-/* A guest took (`fresh`) or extended a grant; n is NULL if it was a client of this node. Sets `out`
- * to the messages that the caller must send to the guest's node before the reply, and returns their
- * number. */
+/* A guest took (`fresh`) or extended a grant. Sets `out` to the messages that the caller must send to
+ * the guest's node before the reply, and returns their number. */
 size_t sl_guests_held(struct sl_guests *g, struct sl_now now, const struct sl_guest *n,
                       struct sl_bytes key, sl_fence fence, bool fresh,
                       struct sl_failover_message out[2]);

@@ -101,6 +101,10 @@ int sl_keeper_journal_restore(struct sl_keeper_journal *k, struct sl_now now,
  * the change is acknowledged; 0: none; SL_JOURNAL_FAILED: the change cannot be recorded. */
 void sl_keeper_journal_change(struct sl_keeper_journal *k, sl_ms now_ms);
 
+/* Whether the journal has this grant, or will when the last change is durable, until end_ms at least. */
+bool sl_keeper_journal_covers(const struct sl_keeper_journal *k, sl_fence fence,
+                              sl_ms now_ms, sl_ms end_ms);
+
 /* For a keeper that resigns: record about `max` leases that have no sufficient record, short ones too,
  * from the position *w on. All overlap marks and drained patterns have records. Returns 1 if there is more;
  * 0 if all leases have records, which may not be durable yet; or SLUICE_ENOMEM: a lease cannot be

@@ -82,10 +82,11 @@ bool sl_ledger_put(struct sl_ledger *l, const struct sl_record *r,
     sl_list_init(&n->of_conn);
     if (old != NULL) {
         n->session = old->session;
-        /* A lease never becomes shorter, and no record outlives its lease: the later expiry is the
-         * better one. The report of an earlier extension may arrive late. */
+        /* A lease never becomes shorter, and the report of an earlier extension may arrive late. */
         if (old->leased && n->leased && old->end_ms > n->end_ms)
             n->end_ms = old->end_ms;
+        if (old->leased && n->leased && old->sure_ms > n->sure_ms)
+            n->sure_ms = old->sure_ms;
         if (!sl_list_empty(&old->of_conn)) sl_list_append(&old->of_conn, &n->of_conn);
         sl_ledger_drop(l, old);
     } else if (of_conn != NULL) sl_list_append(of_conn, &n->of_conn);
@@ -139,7 +140,7 @@ void sl_ledger_sweep(struct sl_ledger *l, sl_ms now_ms, size_t most)
 }
 
 struct sl_record sl_record_of(struct sl_bytes key, const struct sl_grant_view *v,
-                              uint64_t session, sl_ms end_ms)
+                              uint64_t session, sl_ms end_ms, sl_ms sure_ms)
 {
     return (struct sl_record){.session = session,
                               .fence = v->fence,
@@ -151,6 +152,7 @@ struct sl_record sl_record_of(struct sl_bytes key, const struct sl_grant_view *v
                               .buckets = v->buckets,
                               .priority = v->priority,
                               .end_ms = end_ms,
+                              .sure_ms = sure_ms < end_ms ? sure_ms : end_ms,
                               .key = key,
                               .value = v->value,
                               .note = v->note,
@@ -170,6 +172,7 @@ struct sl_grant_view sl_record_view(const struct sl_record *r, sl_ms now_ms)
                                   .buckets = r->buckets,
                                   .priority = r->priority,
                                   .left_ms = r->leased ? r->end_ms - now_ms : SL_NEVER,
+                                  .unsure_ms = r->end_ms - r->sure_ms,
                                   .value = r->value,
                                   .note = r->note,
                                   .name = r->name,

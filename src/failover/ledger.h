@@ -30,7 +30,8 @@ struct sl_record {
     bool shared, leased;
     uint32_t units, per, buckets;
     int32_t priority;
-    sl_ms end_ms; /* When the lease expires; SL_NEVER: no lease. */
+    /* A lease is valid until sure_ms at least, and end_ms at most; without a lease: SL_NEVER. */
+    sl_ms end_ms, sure_ms;
     struct sl_bytes key, value, note;
     struct sl_bytes name, address; /* The client; empty: unknown. */
 };
@@ -38,7 +39,7 @@ struct sl_record {
 void sl_ledger_init(struct sl_ledger *l, struct sl_hash_key key);
 
 /* Add a record, or replace the record with the same fence. A replaced record keeps its connection,
- * and its expiry if that is later; it also keeps its client if the new record does not name one.
+ * and each of its times that is later; it also keeps its client if the new record does not name one.
  * Returns false if out of memory. Copies bytes. */
 bool sl_ledger_put(struct sl_ledger *l, const struct sl_record *r,
                    struct sl_list *of_conn);
@@ -63,7 +64,7 @@ void sl_ledger_sweep(struct sl_ledger *l, sl_ms now_ms, size_t most);
 
 /* Return a record of a grant in the table. Its bytes are borrowed. */
 struct sl_record sl_record_of(struct sl_bytes key, const struct sl_grant_view *v,
-                              uint64_t session, sl_ms end_ms);
+                              uint64_t session, sl_ms end_ms, sl_ms sure_ms);
 
 /* Return the grant of a record in the form that the table uses. */
 struct sl_grant_view sl_record_view(const struct sl_record *r, sl_ms now_ms);

@@ -170,16 +170,8 @@ void sl_noted_client_keep(struct sl_noted_client *n,
     n->address_bytes = address.n;
 }
 
-void sl_noted_client_keep_origin(struct sl_noted_client *n,
-                                 const struct sl_failover_message *m)
-{
-    n->origin = m->origin;
-    n->fence = m->fence;
-}
-
 void sl_noted_client_take(struct sl_noted_client *n, struct sl_grant_view *v)
 {
-    v->origin = n->fence == v->fence ? n->origin : 0;
     v->name = (struct sl_bytes){n->text, n->name_bytes};
     v->address = (struct sl_bytes){n->text + n->name_bytes, n->address_bytes};
     n->name_bytes = n->address_bytes = 0;

@@ -7,27 +7,29 @@
  *     to the keeper                        from the keeper
  *     COME term                            HERE term, or NOT term: it is not the keeper
  *     WITHDRAW origin key fence
- *     RECLAIM session grant                LOST session fence
- *     READY
+ *     RECLAIM session age grant            LOST session fence
+ *     READY age                            HERE term
  *     DO session waited resp3 last bytes   SAY session what tx bytes
- *     ORIGIN session origin fence
+ *     ORIGIN session origin
  *     CLIENT session name address          CLIENT 0 name address
  *     END session cut                      CUT session
  *     DROP session key fence               HELD session fresh age grant
  *     FAIL session command                 EVENT channel text
  *     LISTEN yes                           NOTE ms grant
  *     CLOCK ms                             GONE fence ...
+ *     NOTED number                         MARK number
  *                                          QUIET ms node
  *     between all nodes: DOUBT term sight
  *
  * A route begins with COME. If the keeper answers HERE, the node sends its withdrawals, the grants
- * in its ledger, then READY, then requests. CLIENT names the client of a session. With session 0,
+ * in its ledger, then READY, then requests. The keeper confirms READY with a second HERE. CLIENT names the client of a session. With session 0,
  * it names the client of the grant in the next NOTE, RECLAIM 0, or HELD of an extension. ORIGIN
- * gives the origin of a session (table.h); with session 0, that of the grant with this fence, in the
- * next RECLAIM 0. WITHDRAW: release the grant that a client with this origin has, if its fence is
+ * gives the origin of a session (table.h). WITHDRAW: release the grant that a client with this origin has, if its fence is
  * above this one, because no client knows of it. With FAIL, a node
  * reports that it has rejected a command of a transaction; with LOST, the keeper rejects a grant.
- * The time in NOTE is by the receiver's clock. QUIET answers CLOCK: the keeper grants nothing for
+ * The time in NOTE is by the receiver's clock. NOTED answers MARK: the node has recorded all notes
+ * before it. The age in RECLAIM is the time since HERE arrived; in READY, the time for which the ledger
+ * has had all records that a keeper sent. QUIET answers CLOCK: the keeper grants nothing for
  * this time, and waits for the report of this node (0: of none). */
 #ifndef SL_FAILOVER_MESSAGE_H
 #define SL_FAILOVER_MESSAGE_H
@@ -47,9 +49,11 @@
     MESSAGE(HELD, "symr")                \
     MESSAGE(GONE, "g")                   \
     MESSAGE(NOTE, "mr")                  \
+    MESSAGE(MARK, "f")                   \
+    MESSAGE(NOTED, "f")                  \
     MESSAGE(CLIENT, "sna")               \
-    MESSAGE(RECLAIM, "sr")               \
-    MESSAGE(ORIGIN, "sof")               \
+    MESSAGE(RECLAIM, "smr")              \
+    MESSAGE(ORIGIN, "so")                \
     MESSAGE(END, "sy")                   \
     MESSAGE(CUT, "s")                    \
     MESSAGE(DROP, "skf")                 \
@@ -64,7 +68,7 @@
     MESSAGE(COME, "t")                   \
     MESSAGE(HERE, "t")                   \
     MESSAGE(NOT, "t")                    \
-    MESSAGE(READY, "")
+    MESSAGE(READY, "m")
 
 enum sl_failover_message_type {
     SL_FAILOVER_NONE,
@@ -87,14 +91,14 @@ struct sl_failover_message {
     uint64_t term;    /* t  The term. */
     uint64_t session; /* s  The client's session on its node; 0: none. */
     sl_ms ms;        /* m  DO: how long the request has waited. HELD: the time since the
-                               *    DO arrived. CLOCK, NOTE: a time. */
+                               *    DO arrived. CLOCK, NOTE: a time. RECLAIM, READY: see above. */
     bool yes;        /* y  DO: RESP3. HELD: a new grant, not an extension. END: the
                                *    connection was cut. LISTEN: the node has subscribers. */
     bool last;       /* l  DO: these bytes complete the command. */
     uint32_t what;   /* w  SAY: flags, see above. */
     uint64_t tx;     /* x  The current transaction of the session; 0: none. */
     uint64_t origin; /* o  The origin of a client. */
-    sl_fence fence;  /* f  The fence of a grant. */
+    sl_fence fence;  /* f  The fence of a grant. MARK, NOTED: the number of a note. */
     enum sl_peer_state sight; /* v  How the sender sees the keeper. */
     struct sl_bytes key;      /* k  The key; also the key of the grant. */
     struct sl_bytes name;     /* n  The name of a client. */
@@ -117,19 +121,15 @@ bool sl_failover_is_message(const struct sl_args *a);
 bool sl_failover_read(const struct sl_args *a, sl_fence gone[SL_GONE_MAX],
                       struct sl_failover_message *m);
 
-/* The content of the last CLIENT and ORIGIN with session 0. */
+/* The content of the last CLIENT with session 0. */
 struct sl_noted_client {
-    uint64_t origin;
-    sl_fence fence; /* The origin is that of the grant with this fence. */
     size_t name_bytes, address_bytes;
     char text[SL_CLIENT_NAME_MAX + SL_CLIENT_ADDRESS_MAX];
 };
 
-/* Store a received CLIENT or ORIGIN with session 0; copy it to the next grant, and forget it. */
+/* Store a received CLIENT with session 0; copy it to the next grant, and forget it. */
 void sl_noted_client_keep(struct sl_noted_client *n,
                           const struct sl_failover_message *m);
-void sl_noted_client_keep_origin(struct sl_noted_client *n,
-                                 const struct sl_failover_message *m);
 void sl_noted_client_take(struct sl_noted_client *n, struct sl_grant_view *v);
 
 #endif /* SL_FAILOVER_MESSAGE_H */

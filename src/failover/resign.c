@@ -61,21 +61,3 @@ sl_ms sl_resign_due(const struct sl_failover *f)
     if (!f->resigning) return SL_NEVER;
     return sl_keeper_journal_is_durable(&f->journal) ? 0 : f->resign_until_ms;
 }
-
-/* --- Its successor --------------------------------------------------------------------------- */
-
-void sl_resign_end_wait(struct sl_failover *f)
-{
-    struct sl_bytes after;
-    if (f->guests.resigner == 0 || f->unreadable || f->journal.rules == NULL ||
-        sl_keeper_journal_reads(&f->journal, &after) ||
-        !sl_list_empty(&f->route.ledger.all))
-        return;
-    for (uint32_t i = 1; i < SL_ELECTION_NODES_MAX; i++)
-        if (sl_election_has_member(f->election, i) && i != f->settings.self &&
-            i != f->guests.resigner && !f->guests.nodes[i].ready)
-            return;
-    f->guests.resigner = 0;
-    f->quiet_until_ms = 0;
-    sl_table_recover(f->settings.table, 0);
-}

@@ -15,7 +15,4 @@ void sl_resign_recorded(struct sl_failover *f, sl_ms now_ms);
 /* The term ends. */
 void sl_resign_end(struct sl_failover *f);
 
-/* As the successor of a keeper that has resigned: end the wait, if nothing is missing. */
-void sl_resign_end_wait(struct sl_failover *f);
-
 #endif /* SL_FAILOVER_RESIGN_H */

@@ -313,11 +313,11 @@ void sl_route_end(struct sl_route *r, sl_ms now_ms)
 {
     assert(!r->leads);
     r->number++;
-    r->open = r->handing = r->listens = false;
+    r->open = r->confirmed = r->handing = r->listens = false;
     r->quiet_until_ms = 0;
     r->come_due = r->clock_due = r->listen_due = false;
+    r->mark = 0;
     r->described = NULL;
-    r->origin_fence = 0;
     r->again_ms = SL_NEVER;
     if (r->without_since_ms == SL_NEVER) lose_route(r, now_ms);
     while (!sl_list_empty(&r->sent))
@@ -418,13 +418,12 @@ static void note_certain(struct sl_route *r)
 
 static sl_ms cut_off_due(const struct sl_route *r)
 {
-    if (r->leads || r->without_since_ms == SL_NEVER || r->ledger.unleased == 0)
-        return SL_NEVER;
+    if (r->leads || r->confirmed || r->ledger.unleased == 0) return SL_NEVER;
     sl_ms cut = r->certain_ms + CUT_OFF_MS;
     return r->read_again_ms < cut ? r->read_again_ms : cut;
 }
 
-/* While there is no route, a keeper may soon grant to others the locks that clients here hold
+/* Until the keeper knows the ledger, it may soon grant to others the locks that clients here hold
  * without a lease. Close the connections of those clients in time. */
 static void cut_off_unleased(struct sl_route *r, sl_ms now_ms)
 {
@@ -482,8 +481,10 @@ sl_ms sl_route_due(const struct sl_route *r)
 
 void sl_route_init(struct sl_route *r, const struct sl_route_settings *s, sl_ms now_ms)
 {
-    *r = (struct sl_route){
-        .settings = *s, .without_since_ms = now_ms, .again_ms = SL_NEVER};
+    *r = (struct sl_route){.settings = *s,
+                           .without_since_ms = now_ms,
+                           .again_ms = SL_NEVER,
+                           .complete_ms = now_ms};
     sl_ledger_init(&r->ledger, s->hash_key);
     sl_withdrawn_init(&r->withdrawn, s->hash_key);
     sl_index_init(&r->by_id, &by_id, s->hash_key);
@@ -526,6 +527,7 @@ void sl_route_check(const struct sl_route *r)
     must(check_list(&r->sent, true) == r->sent_count, "sent requests are counted");
     must(r->open || r->sent_count == 0, "a sent request has a route");
     must(!r->open || !r->handing, "a route opens after the handover");
+    must(!r->confirmed || r->open, "a keeper confirms what was sent");
     must((!r->open && !r->handing) || !r->leads, "a keeper has no route");
     must((!r->open && !r->handing) || r->without_since_ms == SL_NEVER,
          "a route ends the time without one");

@@ -160,8 +160,10 @@ struct sl_route {
 
     uint64_t number; /* The number of the current route, or of the last one. */
     sl_ms again_ms;  /* When to send COME again, or SL_NEVER. */
-    bool open;       /* The ledger is handed over, so requests may be sent. */
+    bool open;       /* The ledger was sent, so requests may be sent, */
+    bool confirmed;  /* and the keeper has received it. */
     bool handing;    /* The node is handing over its ledger. */
+    sl_ms here_ms;   /* When HERE arrived. */
     bool listens;    /* The keeper knows that this node has subscribers. */
     bool heard;      /* This node has subscribers. */
     /* Until when the keeper grants nothing, as far as this node knows; 0: it grants. */
@@ -169,6 +171,8 @@ struct sl_route {
     sl_ms quiet_at_ms; /* When the keeper last said so; it repeats that every second. */
     uint32_t quiet_node; /* The node for whose report it waits; 0: none. */
     struct sl_ledger ledger;
+    sl_ms
+        complete_ms; /* Since then, the ledger has had all records that a keeper sent. */
     struct sl_withdrawn withdrawn; /* Requests whose outcome is unknown. */
     uint64_t origins;              /* How many origins were drawn. */
     struct sl_noted_client noted;  /* The last CLIENT 0 from the keeper. */
@@ -181,8 +185,8 @@ struct sl_route {
 
     /* Messages that are due, besides those of records and requests. */
     bool come_due, clock_due, listen_due;
+    uint64_t mark; /* Answer MARK with this number; 0: nothing to answer. */
     struct sl_record *described; /* The record whose client was sent; NULL: none. */
-    sl_fence origin_fence;       /* The record whose origin was sent; 0: none. */
     struct sl_record *spent;     /* A record that the last order borrows; owned. */
     bool has_order;              /* `order` comes before all others. */
     struct sl_route_order order;

@@ -50,6 +50,10 @@ static bool next_message(struct sl_route *r, sl_ms now_ms, struct sl_route_order
         r->clock_due = false;
         *out = send(
             (struct sl_failover_message){.type = SL_FAILOVER_CLOCK, .ms = now_ms});
+    } else if (r->mark != 0) {
+        *out = send(
+            (struct sl_failover_message){.type = SL_FAILOVER_NOTED, .fence = r->mark});
+        r->mark = 0;
     } else if (r->listen_due) {
         r->listen_due = false;
         r->listens = !r->listens;
@@ -105,12 +109,6 @@ static bool next_withdrawal(struct sl_route *r, struct sl_route_order *out)
 static bool introduce(struct sl_route *r, struct sl_record *x,
                       struct sl_route_order *out)
 {
-    if (x->origin != 0 && r->origin_fence != x->fence) {
-        *out = send((struct sl_failover_message){
-            .type = SL_FAILOVER_ORIGIN, .origin = x->origin, .fence = x->fence});
-        r->origin_fence = x->fence;
-        return true;
-    }
     if (x->name.n + x->address.n == 0 || r->described == x) return false;
     *out = send((struct sl_failover_message){
         .type = SL_FAILOVER_CLIENT, .name = x->name, .address = x->address});
@@ -126,7 +124,8 @@ static void next_record(struct sl_route *r, sl_ms now_ms, struct sl_route_order 
                               : sl_container_of(r->ledger.all.next, struct sl_record,
                                                 all);
     if (x == NULL || x->route == r->number) {
-        *out = send((struct sl_failover_message){.type = SL_FAILOVER_READY});
+        *out = send((struct sl_failover_message){.type = SL_FAILOVER_READY,
+                                                 .ms = now_ms - r->complete_ms});
         r->handing = false;
         r->open = true;
         return;
@@ -147,6 +146,7 @@ static void next_record(struct sl_route *r, sl_ms now_ms, struct sl_route_order 
     else
         *out = send((struct sl_failover_message){.type = SL_FAILOVER_RECLAIM,
                                                  .session = x->session,
+                                                 .ms = now_ms - r->here_ms,
                                                  .key = x->key,
                                                  .grant = sl_record_view(x, now_ms)});
 }

@@ -83,25 +83,32 @@ static void receive_say(struct sl_route *r, const struct sl_failover_message *m)
                      .type = SL_ROUTE_ORDER_PUSH, .session = n, .bytes = m->bytes});
 }
 
-/* Return when a lease expires by this node's clock. This must not be later than at the keeper. The
- * node counts from the time when it sent the request, and allows for clocks whose rates differ by 1
- * in 500. If it counted from the time when it read the reply, and the reply was late, the record
- * could outlive the lease, and the next keeper could restore a grant although the lock already has
- * a new holder. */
-static sl_ms end_after(sl_ms since_ms, sl_ms age_ms, sl_ms left_ms)
+/* Return until when a lease is certainly valid, by this node's clock. The node counts from the time when
+ * it sent the request, and allows for clocks whose rates differ by 1 in 500. If it counted from the time
+ * when it read the reply, and the reply was late, the next keeper could extend the lease although the
+ * lock already had another holder. */
+static sl_ms sure_end(sl_ms since_ms, sl_ms age_ms, sl_ms left_ms)
 {
     sl_ms ms = sl_ms_after(age_ms, left_ms);
     return ms == SL_NEVER ? SL_NEVER : since_ms + ms - ms / 500 - 1;
 }
 
+#define ROUNDED_MS 5 /* Times in messages are rounded down. */
+
+/* Return when a lease has certainly expired. The message was sent before now. */
+static sl_ms last_end(sl_ms now_ms, sl_ms left_ms)
+{
+    return sl_ms_after(now_ms, sl_ms_after(left_ms, left_ms / 499 + ROUNDED_MS));
+}
+
 /* Add a record. For each new record, check two old ones for expiry, so that few expired records
  * remain. Skip this while the ledger is being handed over, because that relies on the order of
- * records. If there is no memory for the record, the grant will be lost when the keeper fails. */
+ * records. If there is no memory for the record, the ledger is incomplete. */
 static void put_record(struct sl_route *r, sl_ms now_ms, struct sl_record *x,
                        struct sl_list *held)
 {
     x->route = r->number;
-    sl_ledger_put(&r->ledger, x, held);
+    if (!sl_ledger_put(&r->ledger, x, held)) r->complete_ms = now_ms;
     if (!r->handing) sl_ledger_sweep(&r->ledger, now_ms, 2);
 }
 
@@ -121,7 +128,8 @@ static void receive_held(struct sl_route *r, sl_ms now_ms,
         v.address = address;
     }
     struct sl_record x = sl_record_of(m->key, &v, fresh ? n->id : 0,
-                                      end_after(q->sent_ms, m->ms, v.left_ms));
+                                      last_end(now_ms, v.left_ms),
+                                      sure_end(q->sent_ms, m->ms, v.left_ms));
     put_record(r, now_ms, &x, fresh ? &n->held : NULL);
     if (fresh) n->unanswered = v.fence;
 }
@@ -133,7 +141,8 @@ static void receive_note(struct sl_route *r, sl_ms now_ms,
     struct sl_grant_view v = m->grant;
     if (!v.leased) return;
     sl_noted_client_take(&r->noted, &v);
-    struct sl_record x = sl_record_of(m->key, &v, 0, end_after(m->ms, 0, v.left_ms));
+    struct sl_record x = sl_record_of(m->key, &v, 0, last_end(now_ms, v.left_ms),
+                                      sure_end(m->ms, 0, v.left_ms));
     put_record(r, now_ms, &x, NULL);
 }
 
@@ -160,11 +169,16 @@ static void receive_lost(struct sl_route *r, const struct sl_failover_message *m
     order(r, (struct sl_route_order){.type = SL_ROUTE_ORDER_LOST});
 }
 
-static void receive_here(struct sl_route *r, uint64_t term)
+static void receive_here(struct sl_route *r, sl_ms now_ms, uint64_t term)
 {
-    if (term != r->keeper_term || r->open || r->handing) return;
+    if (term != r->keeper_term || r->handing) return;
+    if (r->open) {
+        r->confirmed = true;
+        return;
+    }
     r->without_since_ms = r->again_ms = SL_NEVER;
     r->handing = r->clock_due = true;
+    r->here_ms = now_ms;
     order(r, (struct sl_route_order){.type = SL_ROUTE_ORDER_BEGUN});
 }
 
@@ -182,13 +196,14 @@ void sl_route_receive(struct sl_route *r, sl_ms now_ms, uint32_t from,
 {
     struct sl_route_session *n;
     if (from != r->keeper || r->leads) return;
-    if (m->type == SL_FAILOVER_HERE) receive_here(r, m->term);
+    if (m->type == SL_FAILOVER_HERE) receive_here(r, now_ms, m->term);
     if (m->type == SL_FAILOVER_NOT) receive_not(r, now_ms, m->term);
     if (!r->open && !r->handing) return; /* The message belongs to an old route. */
     switch (m->type) {
         case SL_FAILOVER_SAY: receive_say(r, m); break;
         case SL_FAILOVER_HELD: receive_held(r, now_ms, m, name, address); break;
         case SL_FAILOVER_NOTE: receive_note(r, now_ms, m); break;
+        case SL_FAILOVER_MARK: r->mark = m->fence; break;
         case SL_FAILOVER_CLIENT: sl_noted_client_keep(&r->noted, m); break;
         case SL_FAILOVER_GONE: receive_gone(r, m); break;
         case SL_FAILOVER_QUIET:

@@ -6,71 +6,91 @@
 #include <string.h>
 
 #define GATHERED_MS 10
+#define SIZE_MIN 64u
 
 void sl_witness_init(struct sl_witness *w)
 {
     *w = (struct sl_witness){.due_ms = SL_NEVER};
 }
 
-void sl_witness_forget(struct sl_witness *w)
+/* --- Notes ----------------------------------------------------------------------------------- */
+
+static struct sl_note *note_at(const struct sl_witness *w, uint64_t number)
 {
-    while (w->note_count > 0) free(w->notes[--w->note_count].key);
-    w->gone_count = w->notes_sent = w->gone_sent = 0;
-    w->named = false;
-    w->due_ms = SL_NEVER;
+    return &w->notes[number & (w->size - 1)];
 }
 
-static void gather(struct sl_witness *w, sl_ms now_ms, bool at_once)
+/* Make space for one more note. Returns false if out of memory. */
+static bool reserve(struct sl_witness *w)
 {
-    if (at_once) w->due_ms = now_ms;
-    else if (w->due_ms == SL_NEVER) w->due_ms = now_ms + GATHERED_MS;
+    if (w->last - w->noted < w->size) return true;
+    struct sl_witness larger = {.size = w->size == 0 ? SIZE_MIN : 2 * w->size};
+    larger.notes = malloc(larger.size * sizeof *larger.notes);
+    if (larger.notes == NULL) return false;
+    for (uint64_t i = w->noted + 1; i <= w->last; i++)
+        *note_at(&larger, i) = *note_at(w, i);
+    free(w->notes);
+    w->notes = larger.notes;
+    w->size = larger.size;
+    return true;
 }
 
-void sl_witness_note(struct sl_witness *w, sl_ms now_ms, struct sl_bytes key,
-                     sl_fence fence)
+uint64_t sl_witness_note(struct sl_witness *w, sl_ms now_ms, struct sl_bytes key,
+                         sl_fence fence)
 {
-    assert(w->note_count < SL_NOTES_MAX);
-    char *copy = malloc(key.n);
-    if (copy == NULL) return;
+    char *copy = reserve(w) ? malloc(key.n) : NULL;
+    if (copy == NULL) return 0;
     memcpy(copy, key.at, key.n);
-    w->notes[w->note_count++] = (struct sl_note){
-        .fence = fence, .key = copy, .n = key.n};
-    gather(w, now_ms, w->note_count == SL_NOTES_MAX);
+    w->last++;
+    *note_at(w, w->last) = (struct sl_note){.fence = fence, .key = copy, .n = key.n};
+    /* Report the end of earlier grants too, before the client learns of this one. */
+    if (w->gone_count > 0) w->due_ms = now_ms;
+    return w->last;
 }
 
-void sl_witness_gone(struct sl_witness *w, sl_ms now_ms, sl_fence fence, bool at_once)
+void sl_witness_noted(struct sl_witness *w, uint64_t number)
 {
-    assert(w->gone_count < SL_GONE_MAX);
-    w->gone[w->gone_count++] = fence;
-    gather(w, now_ms, at_once || w->gone_count == SL_GONE_MAX);
+    if (number > w->last) return; /* It is not one of our numbers. */
+    while (w->noted < number) free(note_at(w, ++w->noted)->key);
+    if (w->sent < w->noted) w->sent = w->noted;
+    if (w->marked < w->noted) w->marked = w->noted;
 }
 
-/* Return the witness of a grant: a node that has handed over its ledger, and whose clock is known;
- * 0: none. The fence selects the witness, so that the nodes share the work. */
-static uint32_t witness_of(sl_fence fence, const struct sl_guest_node *nodes,
-                           uint32_t linked)
+void sl_witness_lost(struct sl_witness *w, uint32_t node)
 {
-    const uint32_t ids = SL_ELECTION_NODES_MAX - 1;
-    for (uint32_t i = 0; i < ids; i++) {
-        uint32_t id = 1 + (uint32_t)((fence + i) % ids);
-        if (nodes[id].ready && nodes[id].clock_ms != 0 && (linked >> id & 1) != 0)
-            return id;
-    }
+    if (w->node != node) return;
+    w->node = 0;
+    w->searched = 0;
+    w->sent = w->marked = w->noted;
+    w->named = false;
+}
+
+bool sl_witness_is_missing(const struct sl_witness *w)
+{
+    return w->node == 0 && w->last > w->noted && w->searched == w->last;
+}
+
+/* Return a node that has handed over its ledger, and whose clock is known; 0: none. */
+static uint32_t choose(const struct sl_guest_node *nodes, uint32_t linked)
+{
+    for (uint32_t i = 1; i < SL_ELECTION_NODES_MAX; i++)
+        if (nodes[i].ready && nodes[i].clock_ms != 0 && (linked >> i & 1) != 0)
+            return i;
     return 0;
 }
 
 /* Get the next message about a note: first CLIENT, then NOTE. Returns false if the note needs no
- * message. */
+ * message, because the grant has ended. */
 static bool next_note(struct sl_witness *w, struct sl_now now,
-                      const struct sl_table *table, const struct sl_guest_node *nodes,
-                      uint32_t linked, uint32_t *to, struct sl_failover_message *out)
+                      const struct sl_table *table, const struct sl_guest_node *node,
+                      struct sl_failover_message *out)
 {
-    const struct sl_note *note = &w->notes[w->notes_sent];
+    const struct sl_note *note = note_at(w, w->sent + 1);
     const struct sl_bytes key = {note->key, note->n};
     struct sl_grant_view v;
-    if (!sl_table_inspect_grant(table, now, key, note->fence, &v) || !v.leased ||
-        (*to = witness_of(note->fence, nodes, linked)) == 0) {
-        w->notes_sent++;
+    if (!sl_table_inspect_grant(table, now, key, note->fence, &v) || !v.leased) {
+        w->sent++;
+        w->named = false;
         return false;
     }
     if (!w->named && v.name.n + v.address.n > 0) {
@@ -81,15 +101,48 @@ static bool next_note(struct sl_witness *w, struct sl_now now,
     }
     /* The time is by the clock of the witness, so a message that arrives late does not make the
      * lease longer. */
-    const struct sl_guest_node *node = &nodes[*to];
     *out = (struct sl_failover_message){.type = SL_FAILOVER_NOTE,
                                         .ms = node->clock_ms +
                                               (now.ms - node->clock_at_ms),
                                         .key = key,
                                         .grant = v};
     w->named = false;
-    w->notes_sent++;
+    w->sent++;
     return true;
+}
+
+/* --- Grants that have ended -------------------------------------------------------------------- */
+
+void sl_witness_gone(struct sl_witness *w, sl_ms now_ms, sl_fence fence, bool at_once)
+{
+    assert(w->gone_count < SL_GONE_MAX);
+    w->gone[w->gone_count++] = fence;
+    if (at_once || w->gone_count == SL_GONE_MAX) w->due_ms = now_ms;
+    else if (w->due_ms == SL_NEVER) w->due_ms = now_ms + GATHERED_MS;
+}
+
+static bool next_gone(struct sl_witness *w, sl_ms now_ms,
+                      const struct sl_guest_node *nodes, uint32_t *to,
+                      struct sl_failover_message *out)
+{
+    if (w->due_ms > now_ms) return false;
+    while (++w->gone_sent < SL_ELECTION_NODES_MAX) {
+        if (!nodes[w->gone_sent].open) continue;
+        *to = w->gone_sent;
+        *out = (struct sl_failover_message){
+            .type = SL_FAILOVER_GONE, .gone = w->gone, .gone_count = w->gone_count};
+        return true;
+    }
+    w->gone_count = w->gone_sent = 0;
+    w->due_ms = SL_NEVER;
+    return false;
+}
+
+/* --- Messages ------------------------------------------------------------------------------ */
+
+bool sl_witness_is_due(const struct sl_witness *w, sl_ms now_ms)
+{
+    return w->due_ms <= now_ms || w->marked < w->last;
 }
 
 /* Send the notes first, so that GONE removes a grant that has ended. */
@@ -98,16 +151,36 @@ bool sl_witness_next(struct sl_witness *w, struct sl_now now,
                      const struct sl_guest_node nodes[SL_ELECTION_NODES_MAX],
                      uint32_t linked, uint32_t *to, struct sl_failover_message *out)
 {
-    if (w->due_ms > now.ms) return false;
-    while (w->notes_sent < w->note_count)
-        if (next_note(w, now, table, nodes, linked, to, out)) return true;
-    while (w->gone_count > 0 && ++w->gone_sent < SL_ELECTION_NODES_MAX) {
-        if (!nodes[w->gone_sent].open) continue;
-        *to = w->gone_sent;
-        *out = (struct sl_failover_message){
-            .type = SL_FAILOVER_GONE, .gone = w->gone, .gone_count = w->gone_count};
-        return true;
+    if (!sl_witness_is_due(w, now.ms)) return false;
+    if (w->node == 0 && w->sent < w->last) {
+        w->node = choose(nodes, linked);
+        w->searched = w->last;
     }
-    sl_witness_forget(w); /* All reports are sent. */
-    return false;
+    *to = w->node;
+    while (w->node != 0 && w->sent < w->last)
+        if (next_note(w, now, table, &nodes[w->node], out)) return true;
+    if (next_gone(w, now.ms, nodes, to, out)) return true;
+    if (w->node == 0 || w->marked == w->last) return false;
+    w->marked = w->last;
+    *to = w->node;
+    *out = (struct sl_failover_message){.type = SL_FAILOVER_MARK, .fence = w->last};
+    return true;
+}
+
+/* --- Life ------------------------------------------------------------------------------------ */
+
+void sl_witness_forget(struct sl_witness *w)
+{
+    sl_witness_noted(w, w->last);
+    sl_witness_lost(w, w->node);
+    w->gone_count = w->gone_sent = 0;
+    w->due_ms = SL_NEVER;
+}
+
+void sl_witness_free(struct sl_witness *w)
+{
+    sl_witness_forget(w);
+    free(w->notes);
+    w->notes = NULL;
+    w->size = 0;
 }

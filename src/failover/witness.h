@@ -1,10 +1,13 @@
 /* witness.h - on the keeper: reports to other nodes about leases of the keeper's own clients, and
  * about grants that have ended.
  *
- * The keeper reports a lease of a client of its own node to one other node, the witness, so that
- * the lease survives if the keeper fails (NOTE). It reports every grant that has ended to all
- * nodes, because the grant may be in any ledger (GONE). It collects reports for a few
- * milliseconds: most locks are released within that time, and their grants need no report. */
+ * The keeper reports a lease of a client of its own node to another node, the witness, before the
+ * client learns of the lease (NOTE). So the lease survives if the keeper fails. Notes are numbered.
+ * The witness answers MARK with NOTED when it has recorded all notes before it. If the witness is
+ * lost, another node becomes the witness, and the keeper sends it the notes that are not confirmed.
+ *
+ * The keeper reports every grant that has ended to all nodes, because the grant may be in any ledger
+ * (GONE). It collects these reports for a few milliseconds, or until the next note. */
 #ifndef SL_FAILOVER_WITNESS_H
 #define SL_FAILOVER_WITNESS_H
 
@@ -12,9 +15,12 @@
 
 /* Another node, as the keeper sees it. */
 struct sl_guest_node {
-    bool open;    /* The node has a route to this keeper. */
-    bool ready;   /* The node has reported its ledger. */
-    bool listens; /* The node has subscribers. */
+    bool open;     /* The node has a route to this keeper. */
+    sl_ms here_ms; /* When the route began. */
+    bool ready;    /* The node has reported its ledger. */
+    bool listens;  /* The node has subscribers. */
+    sl_ms
+        until_ms; /* Until then, the node may be the only one that has a lease in its ledger. */
     /* A lower bound of the node's clock at the time clock_at_ms of our clock; 0: unknown. */
     sl_ms clock_ms;
     sl_ms clock_at_ms; /* When our clock was read for clock_ms. */
@@ -24,37 +30,53 @@ struct sl_guest_node {
     struct sl_noted_client noted;
 };
 
-#define SL_NOTES_MAX 256u
-
 struct sl_witness {
-    sl_ms due_ms; /* When to send the reports; SL_NEVER: there are none. */
-    size_t note_count, gone_count;
-    size_t notes_sent;  /* The number of notes that were sent, */
-    bool named;         /* whether the client of the next one was sent, */
-    uint32_t gone_sent; /* and the last node to which GONE was sent. */
+    uint32_t node;         /* The witness; 0: none. */
+    uint64_t last;         /* The number of the last note. */
+    uint64_t noted;        /* Up to this number, the notes are recorded. */
+    uint64_t sent, marked; /* Up to these numbers, notes and MARK were sent. */
+    uint64_t
+        searched; /* When the last note was this one, no node could be the witness. */
+    bool named;   /* The client of the next note was sent. */
     struct sl_note {
         sl_fence fence;
         char *key; /* Owned. */
         size_t n;
-    } notes[SL_NOTES_MAX];
+    } * notes;     /* A ring: note i is at i % size. Owned. */
+    uint64_t size; /* A power of two; 0: no memory yet. */
+    sl_ms due_ms;  /* When to send GONE; SL_NEVER: there is nothing to send. */
+    size_t gone_count;
+    uint32_t gone_sent; /* The last node to which GONE was sent. */
     sl_fence gone[SL_GONE_MAX];
 };
 
 void sl_witness_init(struct sl_witness *w);
 
-/* Record that a client of this node took or extended a grant with a lease. Copies the key. If there
- * is no memory for it, the grant has no witness. */
-void sl_witness_note(struct sl_witness *w, sl_ms now_ms, struct sl_bytes key,
-                     sl_fence fence);
+/* Add a note: a client of this node took or extended a grant with a lease. Copies the key. Returns its
+ * number, or 0 if out of memory. */
+uint64_t sl_witness_note(struct sl_witness *w, sl_ms now_ms, struct sl_bytes key,
+                         sl_fence fence);
+
+/* Up to this number, the notes are recorded, or need not be. */
+void sl_witness_noted(struct sl_witness *w, uint64_t number);
+
+/* The route of a node has ended. */
+void sl_witness_lost(struct sl_witness *w, uint32_t node);
+
+/* Whether there are notes, and no node can record them. */
+bool sl_witness_is_missing(const struct sl_witness *w);
 
 /* Record that a grant has ended. `at_once`: the holder may not know that, so the report is due
  * now. */
 void sl_witness_gone(struct sl_witness *w, sl_ms now_ms, sl_fence fence, bool at_once);
 
-/* Get the next message to send, if reports are due, and set *to to its receiver. Call this after
- * every call of the functions above, and at due_ms, until it returns false. `nodes` is indexed by
- * node id; bit n of `linked` says whether there is a link to node n. The bytes of the message are
- * borrowed until the next call. */
+/* Whether sl_witness_next() may have a message now. */
+bool sl_witness_is_due(const struct sl_witness *w, sl_ms now_ms);
+
+/* Get the next message to send, and set *to to its receiver. Call this after every call of the
+ * functions above, and at due_ms, until it returns false. `nodes` is indexed by node id; bit n of
+ * `linked` says whether there is a link to node n. The bytes of the message are borrowed until the
+ * next call. */
 bool sl_witness_next(struct sl_witness *w, struct sl_now now,
                      const struct sl_table *table,
                      const struct sl_guest_node nodes[SL_ELECTION_NODES_MAX],
@@ -62,5 +84,6 @@ bool sl_witness_next(struct sl_witness *w, struct sl_now now,
 
 /* Drop all reports, because this node is no longer the keeper. */
 void sl_witness_forget(struct sl_witness *w);
+void sl_witness_free(struct sl_witness *w);
 
 #endif /* SL_FAILOVER_WITNESS_H */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "locks/client.h"
+#include "locks/lock.h"
 
 enum {
     SHARED = 1,
@@ -13,15 +14,16 @@ enum {
     STOLEN = 8,
     NUMBERS = 16,
     NOTE = 32,
-    ORIGIN = 64
+    ORIGIN = 64,
+    UNSURE = 128
 };
-#define ALL_FLAGS 127u
 
 #define HEAD_BYTES 5u
 #define NUMBERS_BYTES 20u
 #define NOTE_BYTES 2u
 #define ORIGIN_BYTES 8u
-_Static_assert(HEAD_BYTES + NUMBERS_BYTES + NOTE_BYTES + ORIGIN_BYTES ==
+#define UNSURE_BYTES 1u
+_Static_assert(HEAD_BYTES + NUMBERS_BYTES + NOTE_BYTES + ORIGIN_BYTES + UNSURE_BYTES ==
                    SL_GRANT_RECORD_BYTES,
                "as drawn in the header");
 
@@ -68,7 +70,7 @@ char *sl_grant_write(char *out, const struct sl_grant_view *v)
     out[0] = (char)((v->shared ? SHARED : 0) | (v->broken ? BROKEN : 0) |
                     (v->overlapping ? OVERLAPPING : 0) | (v->stolen ? STOLEN : 0) |
                     (numbers ? NUMBERS : 0) | (v->note.n > 0 ? NOTE : 0) |
-                    (v->origin != 0 ? ORIGIN : 0));
+                    (v->origin != 0 ? ORIGIN : 0) | (v->unsure_ms != 0 ? UNSURE : 0));
     out[1] = (char)v->name.n;
     out[2] = (char)v->address.n;
     char *at = put_u16(out + 3, v->value.n);
@@ -85,6 +87,7 @@ char *sl_grant_write(char *out, const struct sl_grant_view *v)
         memcpy(at, &origin, sizeof origin);
         at += sizeof origin;
     }
+    if (v->unsure_ms != 0) *at++ = (char)sl_unsure_code(v->unsure_ms);
     at = put_text(at, v->name);
     at = put_text(at, v->address);
     at = put_text(at, v->value);
@@ -105,9 +108,13 @@ bool sl_grant_read(struct sl_bytes value, struct sl_grant_view *out)
     uint8_t flags = (uint8_t)at[0];
     size_t name = (uint8_t)at[1], address = (uint8_t)at[2], text = get_u16(at + 3);
     size_t head = HEAD_BYTES + (flags & NUMBERS ? NUMBERS_BYTES : 0) +
-                  (flags & NOTE ? NOTE_BYTES : 0) + (flags & ORIGIN ? ORIGIN_BYTES : 0);
-    if ((flags & ~ALL_FLAGS) != 0 || value.n < head) return false;
-    const char *end = at + head - (flags & ORIGIN ? ORIGIN_BYTES : 0);
+                  (flags & NOTE ? NOTE_BYTES : 0) +
+                  (flags & ORIGIN ? ORIGIN_BYTES : 0) +
+                  (flags & UNSURE ? UNSURE_BYTES : 0);
+    if (value.n < head) return false;
+    unsigned unsure = flags & UNSURE ? (uint8_t)at[head - UNSURE_BYTES] : 0;
+    const char *end = at + head - (flags & ORIGIN ? ORIGIN_BYTES : 0) -
+                      (flags & UNSURE ? UNSURE_BYTES : 0);
     size_t note = flags & NOTE ? get_u16(end - NOTE_BYTES) : 0;
     if (name > SL_CLIENT_NAME_MAX || address > SL_CLIENT_ADDRESS_MAX) return false;
     if (value.n != head + name + address + text + note) return false;
@@ -119,7 +126,8 @@ bool sl_grant_read(struct sl_bytes value, struct sl_grant_view *out)
                                   .asked = (flags & STOLEN) != 0,
                                   .units = 1,
                                   .per = 1,
-                                  .buckets = 1};
+                                  .buckets = 1,
+                                  .unsure_ms = sl_unsure_ms(unsure)};
     if (flags & NUMBERS) {
         out->user = get_u32(at + 5);
         out->units = get_u32(at + 9);

@@ -2,7 +2,7 @@
  * and expiry are fields of the item itself. All numbers are little-endian:
  *
  *      0  u8     flags: 1 shared, 2 broken, 4 overlapping, 8 stolen, 16 numbers, 32 note,
- *                64 origin
+ *                64 origin, 128 unsure
  *      1  u8     the number of bytes of the client's name
  *      2  u8     the number of bytes of its address
  *      3  u16    the number of bytes of the value
@@ -16,6 +16,8 @@
  *         u16    the number of bytes of the note
  *     only with flag 64; otherwise the origin is 0:
  *         u64    the origin of the client (table.h)
+ *     only with flag 128; otherwise the lease is certainly valid until its expiry:
+ *         u8     for how long before that it may have expired (sl_unsure_ms())
  *     name, address, value, note
  *
  * The format of the journal is also the version of this layout. */
@@ -24,7 +26,7 @@
 
 #include "locks/table.h"
 
-#define SL_GRANT_RECORD_BYTES 35u /* At most, without the texts. */
+#define SL_GRANT_RECORD_BYTES 36u /* At most, without the texts. */
 
 /* Returns how many bytes sl_grant_write() writes at most. */
 size_t sl_grant_bytes_max(const struct sl_grant_view *v);

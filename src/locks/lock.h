@@ -27,13 +27,36 @@
 
 struct sl_session;
 
+#define SL_UNSURE_SHIFT 8
+
 enum sl_lock_flag {
     SL_INLINE_EXPIRED = 1 << 0, /* The lease of the inline holder has expired. */
     SL_INLINE_BROKEN = 1 << 1,  /* BREAK was called: the lease cannot be extended. */
     SL_NEXT_OVERLAPS = 1 << 2,  /* The next grant may overlap a broken one. */
     SL_INLINE_LONG = 1 << 3,    /* The inline holder's lease exceeds lease-volatile. */
-    SL_MARK_LONG = 1 << 4       /* So does the overlap mark's. */
+    SL_MARK_LONG = 1 << 4,      /* So does the overlap mark's. */
+    SL_INLINE_UNSURE = 255 << SL_UNSURE_SHIFT /* A code of sl_unsure_ms(). */
 };
+
+/* For how long before its end a reported lease may have expired, as a code with a precision of four bits;
+ * SL_UNSURE_NEVER: it is never certain that the lease is valid. */
+#define SL_UNSURE_NEVER 255u
+static inline sl_ms sl_unsure_ms(unsigned code)
+{
+    if (code == 0 || code == SL_UNSURE_NEVER) return code == 0 ? 0 : SL_NEVER;
+    return (sl_ms)(16 + (code & 15)) << (code >> 4);
+}
+
+/* Return the lowest code for at least this time. */
+static inline uint8_t sl_unsure_code(sl_ms ms)
+{
+    unsigned shift = 0;
+    if (ms <= 17) return ms > 0;
+    while (shift < 16 && (sl_ms)31 << shift < ms) shift++;
+    if (shift == 16) return SL_UNSURE_NEVER;
+    sl_ms rounded = (ms + ((sl_ms)1 << shift) - 1) >> shift;
+    return (uint8_t)(shift << 4 | (unsigned)(rounded - 16));
+}
 
 struct sl_lock {
     struct sl_roster *roster; /* NULL: there is only the inline holder. */
@@ -95,6 +118,7 @@ struct sl_entry {
     bool reclaimed;           /* Another table granted it; may exceed the capacity. */
     bool is_long;             /* What the recorder returned for its last record. */
     uint8_t victim;           /* One of enum sl_victim. */
+    uint8_t unsure;           /* A code of sl_unsure_ms(). */
     uint16_t value_bytes, note_bytes;
     char *text; /* Value and note; owned; NULL if both are empty. */
 };

@@ -265,7 +265,9 @@ void sl_table_set_authority(struct sl_table *t, sl_ms until_ms);
  * be added in any order. Capacity and the limits of the table do not apply to them,
  * but no request is granted until all holders together fit. If the grant is already
  * in the table, the later expiry applies, and the grant becomes broken if the record
- * says so.
+ * says so. The lease ends at most v->left_ms from now, and is certainly valid until
+ * v->unsure_ms before that: until then it can be extended. (The table may hold the
+ * lock for a little longer than v->left_ms.)
  *
  * Returns SLUICE_OK; EINVAL if no such grant is possible, or it is in the table with
  * another user, or without a lease and with another session, or without a session
@@ -309,7 +311,8 @@ void sl_table_reset(struct sl_table *t);
  * not be granted because the clock is beyond the limit. */
 sl_fence sl_table_fences_left(const struct sl_table *t);
 
-/* Whether the key is currently held under this fence. */
+/* Whether the key is currently held under this fence, and its lease is certainly valid
+ * (sl_grant_view.unsure_ms). */
 bool sl_table_holds(const struct sl_table *t, struct sl_now now, struct sl_bytes key,
                     sl_fence fence);
 
@@ -334,8 +337,11 @@ struct sl_grant_view {
     uint32_t user;
     uint32_t units, per, buckets;
     int32_t priority;
-    sl_ms end_ms;   /* When the lease expires or the wait times out, or SL_NEVER. */
-    sl_ms left_ms;  /* Time until expiry or timeout, or SL_NEVER. */
+    sl_ms end_ms;  /* When the lease expires or the wait times out, or SL_NEVER. */
+    sl_ms left_ms; /* Time until expiry or timeout, or SL_NEVER. */
+    /* For this long before its end, a lease that another table granted may already have expired; so
+     * it cannot be extended. SL_NEVER: it cannot be extended at all. */
+    sl_ms unsure_ms;
     sl_ms since_ms; /* How long it has held or waited. */
     struct sl_bytes value, note;
     struct sl_bytes name, address; /* The client's; empty if unknown. */

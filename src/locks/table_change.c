@@ -90,6 +90,7 @@ static int move_inline(struct sl_table *t, struct sl_now now, struct sl_grant_re
     e->fence = l->fence;
     e->broken = (l->flags & SL_INLINE_BROKEN) != 0;
     e->is_long = (l->flags & SL_INLINE_LONG) != 0;
+    e->unsure = sl_grant_unsure(p);
     e->wait.since_ms = e->granted_ms = now.ms - sl_inline_age_ms(l, now);
     e->end_ms = l->end_ms;
     sl_table_count_entry(t, e);
@@ -135,18 +136,14 @@ static int set_value(struct sl_table *t, struct sl_now now, struct sl_grant_ref 
 }
 
 /* Returns SLUICE_OK if the grant has a lease that can be extended, or an error. */
-static int may_extend(const struct sl_grant_ref *p)
+static int may_extend(const struct sl_grant_ref *p, struct sl_now now)
 {
     const struct sl_entry *e = p->entry;
+    if (sl_grant_sure_end(p) <= now.ms) return SLUICE_ELOST;
     if (e == NULL) return p->lock->flags & SL_INLINE_BROKEN ? SLUICE_ELOST : SLUICE_OK;
     if (e->lease_ms == 0) return SLUICE_ENOLEASE;
     if (e->broken) return SLUICE_ELOST;
     return sl_is_victim(e) ? SLUICE_EASKED : SLUICE_OK;
-}
-
-static sl_ms end_of(const struct sl_grant_ref *p)
-{
-    return p->entry != NULL ? p->entry->end_ms : p->lock->end_ms;
 }
 
 static void set_end(struct sl_table *t, const struct sl_grant_ref *p, sl_ms end_ms)
@@ -163,7 +160,7 @@ static void set_end(struct sl_table *t, const struct sl_grant_ref *p, sl_ms end_
 
 void sl_table_move_end(struct sl_table *t, const struct sl_grant_ref *p, sl_ms end_ms)
 {
-    if (end_ms > end_of(p)) set_end(t, p, end_ms);
+    if (end_ms > sl_grant_end(p)) set_end(t, p, end_ms);
 }
 
 int sl_table_extend(struct sl_table *t, struct sl_now now, const struct sl_session *s,
@@ -178,14 +175,17 @@ int sl_table_extend(struct sl_table *t, struct sl_now now, const struct sl_sessi
      * another. */
     if (!sl_table_has_authority(t, now)) return SLUICE_ENOKEEPER;
     if (!sl_table_find(t, now, key, fence, &p) || !may_use(&p, s)) return SLUICE_ELOST;
-    int status = may_extend(&p);
+    int status = may_extend(&p, now);
     if (status == SLUICE_OK && value.at != NULL) status = set_value(t, now, &p, value);
     if (status != SLUICE_OK) return status;
-    sl_ms before_ms = end_of(&p);
+    sl_ms before_ms = sl_grant_end(&p);
+    /* From now on the holder relies on this expiry, so it needs a record, even if it is not later. */
+    bool was_unsure = sl_grant_unsure(&p) != 0;
+    sl_grant_set_unsure(&p, 0);
     sl_table_move_end(t, &p, sl_end_after(t, now, ms));
-    if (end_of(&p) > before_ms || value.at != NULL)
+    if (sl_grant_end(&p) > before_ms || was_unsure || value.at != NULL)
         sl_table_note_grant(t, now, p, before_ms);
-    *lease_ms = sl_left_at_least(t, now, end_of(&p));
+    *lease_ms = sl_left_at_least(t, now, sl_grant_end(&p));
     return SLUICE_OK;
 }
 
@@ -195,7 +195,7 @@ void sl_table_undo_extend(struct sl_table *t, struct sl_now now, struct sl_bytes
 {
     struct sl_grant_ref p;
     sl_table_free_retired(t);
-    if (!sl_table_find(t, now, key, fence, &p) || end_of(&p) != end_ms) return;
+    if (!sl_table_find(t, now, key, fence, &p) || sl_grant_end(&p) != end_ms) return;
     if (value.at != NULL) set_value(t, now, &p, value);
     if (end_ms != SL_NEVER) set_end(t, &p, before_ms); /* Else it has no timer. */
     sl_table_note_grant(t, now, p, end_ms);
@@ -288,10 +288,10 @@ int sl_table_break(struct sl_table *t, struct sl_now now, struct sl_bytes key,
         *out = past_of(&p, now);
         if (p.entry != NULL) p.entry->broken = true;
         else p.lock->flags |= SL_INLINE_BROKEN;
-        sl_table_note_grant(t, now, p, end_of(&p));
+        sl_table_note_grant(t, now, p, sl_grant_end(&p));
         return 1;
     }
-    sl_ms end_ms = end_of(&p); /* By then the holder knows that it expired. */
+    sl_ms end_ms = sl_grant_end(&p); /* By then the holder knows that it expired. */
     if (end_ms == SL_NEVER) end_ms = sl_end_after(t, now, SL_MARK_MS);
     mark_and_end(t, now, &p, end_ms, out);
     return 2;

@@ -5,7 +5,13 @@ bool sl_table_holds(const struct sl_table *t, struct sl_now now, struct sl_bytes
                     sl_fence fence)
 {
     struct sl_grant_ref p;
-    return sl_table_find(t, now, key, fence, &p);
+    return sl_table_find(t, now, key, fence, &p) && sl_grant_sure_end(&p) > now.ms;
+}
+
+static sl_ms unsure_ms(const struct sl_lock *l, const struct sl_entry *e)
+{
+    return sl_unsure_ms(e != NULL ? e->unsure
+                                  : (l->flags & SL_INLINE_UNSURE) >> SL_UNSURE_SHIFT);
 }
 
 void sl_table_view_inline(const struct sl_table *t, const struct sl_lock *l,
@@ -24,6 +30,7 @@ void sl_table_view_inline(const struct sl_table *t, const struct sl_lock *l,
                                   .buckets = 1,
                                   .end_ms = l->end_ms,
                                   .left_ms = sl_left_at_least(t, now, l->end_ms),
+                                  .unsure_ms = unsure_ms(l, NULL),
                                   .since_ms = sl_inline_age_ms(l, now),
                                   .value = {value, l->value_bytes},
                                   .note = {value + l->value_bytes, l->note_bytes},
@@ -55,6 +62,7 @@ void sl_table_view_entry(const struct sl_table *t, const struct sl_entry *e,
         .priority = e->priority,
         .end_ms = e->end_ms,
         .left_ms = sl_left_at_least(t, now, e->end_ms),
+        .unsure_ms = unsure_ms(NULL, e),
         .since_ms = now.ms - (waits ? e->wait.since_ms : e->granted_ms),
         .value = {e->text, e->value_bytes},
         .note = {e->text == NULL ? NULL : e->text + e->value_bytes, e->note_bytes},

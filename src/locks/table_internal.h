@@ -81,7 +81,8 @@ static inline uint64_t sl_inline_session_id(const struct sl_lock *l)
 static inline void sl_inline_clear(struct sl_lock *l)
 {
     l->fence = 0;
-    l->flags &= (uint16_t) ~(SL_INLINE_EXPIRED | SL_INLINE_BROKEN | SL_INLINE_LONG);
+    l->flags &= (uint16_t) ~(SL_INLINE_EXPIRED | SL_INLINE_BROKEN | SL_INLINE_LONG |
+                             SL_INLINE_UNSURE);
     sl_client_unref(l->client);
     l->client = NULL;
 }
@@ -98,6 +99,34 @@ struct sl_grant_ref {
     struct sl_lock *lock;
     struct sl_entry *entry; /* NULL: the inline holder. */
 };
+
+static inline uint8_t sl_grant_unsure(const struct sl_grant_ref *p)
+{
+    return p->entry != NULL
+               ? p->entry->unsure
+               : (uint8_t)((p->lock->flags & SL_INLINE_UNSURE) >> SL_UNSURE_SHIFT);
+}
+
+static inline void sl_grant_set_unsure(const struct sl_grant_ref *p, uint8_t code)
+{
+    struct sl_lock *l = p->lock;
+    if (p->entry != NULL) p->entry->unsure = code;
+    else
+        l->flags = (uint16_t)((l->flags & ~(unsigned)SL_INLINE_UNSURE) |
+                              (unsigned)code << SL_UNSURE_SHIFT);
+}
+
+static inline sl_ms sl_grant_end(const struct sl_grant_ref *p)
+{
+    return p->entry != NULL ? p->entry->end_ms : p->lock->end_ms;
+}
+
+/* Return until when the lease is certainly valid. */
+static inline sl_ms sl_grant_sure_end(const struct sl_grant_ref *p)
+{
+    uint8_t code = sl_grant_unsure(p);
+    return code == SL_UNSURE_NEVER ? 0 : sl_grant_end(p) - sl_unsure_ms(code);
+}
 
 static inline bool sl_inline_lives(const struct sl_lock *l, struct sl_now now)
 {

@@ -28,11 +28,38 @@ static int check_record(const struct sl_table *t, const struct sl_session *s,
     return SLUICE_OK;
 }
 
-/* Returns when the lease expires. Only a record of this server has the exact time. */
+/* Returns until when the lease holds the lock. Only a record of this server has the exact time. Sets
+ * *unsure so that the lease is certainly valid until sl_unsure_ms(*unsure) before that. */
 static sl_ms end_of_record(const struct sl_table *t, struct sl_now now,
-                           const struct sl_grant_view *v)
+                           const struct sl_grant_view *v, uint8_t *unsure)
 {
-    return v->end_ms != 0 ? v->end_ms : sl_end_after(t, now, v->left_ms);
+    *unsure = sl_unsure_code(v->unsure_ms);
+    if (v->end_ms != 0) return v->end_ms;
+    sl_ms end = sl_end_after(t, now, v->left_ms);
+    if (v->unsure_ms == 0 || end == SL_NEVER) return end;
+    if (v->unsure_ms >= v->left_ms) {
+        *unsure = SL_UNSURE_NEVER;
+        return end;
+    }
+    sl_ms gap = end - (now.ms + v->left_ms - v->unsure_ms);
+    *unsure = sl_unsure_code(gap);
+    return *unsure == SL_UNSURE_NEVER ? end : end - gap + sl_unsure_ms(*unsure);
+}
+
+/* Let a grant end when both reports say that it has ended, and extend it until one of them is no
+ * longer sure. */
+static void merge_end(struct sl_table *t, const struct sl_grant_ref *p,
+                      struct sl_now now, const struct sl_grant_view *v)
+{
+    uint8_t unsure;
+    sl_ms end = end_of_record(t, now, v, &unsure), sure = sl_grant_sure_end(p);
+    sl_ms other = unsure == SL_UNSURE_NEVER ? 0 : end - sl_unsure_ms(unsure);
+    if (other > sure) sure = other;
+    if (sl_grant_end(p) > end) end = sl_grant_end(p);
+    unsure = sure == 0 ? SL_UNSURE_NEVER : sl_unsure_code(end - sure);
+    if (unsure != SL_UNSURE_NEVER) end = sure + sl_unsure_ms(unsure);
+    sl_table_move_end(t, p, end);
+    sl_grant_set_unsure(p, unsure);
 }
 
 /* Handle a grant that is reported again. If only one of the reporters knows that the
@@ -51,7 +78,7 @@ static int reclaim_again(struct sl_table *t, struct sl_now now,
         return SLUICE_EINVAL;
     if (v->broken && e == NULL) l->flags |= SL_INLINE_BROKEN;
     if (v->broken && e != NULL) e->broken = true;
-    sl_table_move_end(t, p, end_of_record(t, now, v));
+    merge_end(t, p, now, v);
     return SLUICE_OK;
 }
 
@@ -69,7 +96,9 @@ static int reclaim_inline(struct sl_table *t, struct sl_now now,
     l->user = s->user;
     l->flags = (uint16_t)((v->broken ? SL_INLINE_BROKEN : 0) |
                           (v->is_long ? SL_INLINE_LONG : 0));
-    l->end_ms = end_of_record(t, now, v);
+    uint8_t unsure;
+    l->end_ms = end_of_record(t, now, v, &unsure);
+    sl_grant_set_unsure(&(struct sl_grant_ref){.lock = l}, unsure);
     if (l->end_ms != SL_NEVER) sl_heap_put(&t->heap, l->end_ms, sl_inline_owner(l));
     sl_table_put_lock(t, l);
     return SLUICE_OK;
@@ -117,7 +146,7 @@ static int reclaim_entry(struct sl_table *t, struct sl_now now, struct sl_sessio
     e->overlaps = v->overlapping;
     e->wait.since_ms = e->granted_ms = now.ms - age;
     e->is_long = v->is_long;
-    sl_table_set_end(t, e, v->leased ? end_of_record(t, now, v) : SL_NEVER);
+    sl_table_set_end(t, e, v->leased ? end_of_record(t, now, v, &e->unsure) : SL_NEVER);
     if (!v->leased) {
         e->session = s;
         sl_list_append(&s->mine, &e->of_session);
@@ -184,7 +213,7 @@ static int reclaim(struct sl_table *t, struct sl_now now, struct sl_session *s,
         return reclaim_again(t, now, &p, s, v);
     /* The session is not in this table. */
     struct sl_session other = {.user = v->user, .origin = v->origin};
-    bool named = v->name.n + v->address.n > 0 || v->origin != 0;
+    bool named = v->name.n + v->address.n > 0 || (s == NULL && v->origin != 0);
     if (named) return reclaim_named(t, now, s != NULL ? s : &other, v, key, l);
     if (s == NULL) return reclaim_new(t, now, &other, v, key, l);
     status = sl_table_know_client(t, s);

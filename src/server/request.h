@@ -123,7 +123,9 @@ struct request {
             bool on_disk;
             uint8_t outcome; /* One of enum sl_parked: what the arbiter has decided. */
             uint8_t parks;   /* How often it was parked before it ran again. */
-            uint64_t position; /* The position of the journal that it waits for. */
+            bool
+                noted; /* It waits, or has waited, for another node (sl_state_noted()). */
+            uint64_t position; /* The position that it waits for. */
             union {
                 struct sl_grant grant; /* ACQUIRE */
                 struct {               /* EXTEND: the expiry before, and after it. */

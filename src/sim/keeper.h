@@ -73,7 +73,8 @@ enum ksim_place {
     KSIM_IN_TABLE,
     KSIM_ON_ROUTE,
     KSIM_FOR_LIMITS,  /* Until the limits of fences and leases are durable. */
-    KSIM_FOR_JOURNAL, /* Its reply, until the journal is durable. */
+    KSIM_FOR_JOURNAL, /* Its reply, until the journal is durable; */
+    KSIM_FOR_WITNESS, /* or until another node has recorded the lease. */
     KSIM_IN_TX,       /* In the transaction manager. */
 };
 
@@ -103,7 +104,7 @@ struct ksim_conn {
         sl_fence fence;
         bool fresh; /* A new grant. */
         char reply[160];
-    } parked;      /* FOR_JOURNAL. */
+    } parked;      /* FOR_JOURNAL, FOR_WITNESS. */
     char rest[48]; /* A part of a reply that is sent later; empty: none. */
     sl_ms rest_ms;
 };
@@ -142,10 +143,13 @@ struct ksim_node {
     struct ksim_limits limits;
     struct sl_list managers; /* Of transactions. */
     struct ksim_link links[KSIM_NODES];
-    bool quiet;    /* As a new keeper, it waits for the leases of earlier keepers. */
-    bool reclaims; /* As a new keeper, it still moves its ledger to its table. */
-    int64_t killed_us;     /* When it was last killed. */
-    int64_t unwell_us;     /* When it last was not able to be the keeper. */
+    bool quiet;     /* As a new keeper, it waits for the leases of earlier keepers. */
+    bool reclaims;  /* As a new keeper, it still moves its ledger to its table. */
+    bool successor; /* The last keeper resigned. */
+    sl_ms
+        quiet_until_ms; /* Until then, short leases may be valid that no node knows. */
+    int64_t killed_us;  /* When it was last killed. */
+    int64_t unwell_us;  /* When it last was not able to be the keeper. */
     uint64_t resigns_term; /* The last term in which it began to resign. */
     int64_t paused_us;
     bool stopped;         /* Its clock has stopped during the pause; */
@@ -338,6 +342,8 @@ void ksim_serve(struct ksim_world *w, uint32_t i, struct ksim_conn *c);
 void ksim_serve_resume_deferred(struct ksim_world *w, uint32_t i);
 /* More of the journal is durable: send the replies that wait for it. */
 void ksim_serve_durable(struct ksim_world *w, uint32_t i);
+/* Send the replies that have waited for the witness. */
+void ksim_serve_noted(struct ksim_world *w, uint32_t i);
 /* This node is no longer the keeper: forward a request whose reply waits for the journal. */
 void ksim_serve_requeue(struct ksim_world *w, uint32_t i, struct ksim_conn *c);
 /* Reply to the command of a connection; write a push or a part of a reply. */

@@ -11,7 +11,7 @@
 /* The time that a waiter has waited does not include the time for which a message was under way. */
 #define WAITED_LESS_MS 1500
 /* Two waiters that arrive within this time may change places; clients of two nodes, within the time
- * for which a cut can delay a request, or a clock can stop. */
+ * for which a cut can delay a request. */
 #define OVERTAKE_MS 20
 #define OVERTAKE_NODE_MS 5000
 
@@ -61,6 +61,9 @@ static void check_order(struct ksim_world *w, uint32_t i, const struct ksim_conn
             other->key != m->key || other->priority < m->priority ||
             other->shared != 0 || other->units > m->units)
             continue;
+        /* While the clock of a node stops, its clients do not grow older. */
+        bool stops = (w->faults & 1u << KSIM_FAULT_STOP) != 0;
+        if (stops && node_of(i, o) != node_of(i, c)) continue;
         int64_t overtake_ms = node_of(i, o) == node_of(i, c) ? OVERTAKE_MS
                                                              : OVERTAKE_NODE_MS;
         int64_t earlier_us = arrived_us - w->arrived_us[other->number % KSIM_REQUESTS];

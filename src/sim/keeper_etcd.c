@@ -134,7 +134,8 @@ static void claim(struct ksim_world *w, struct ksim_op *x)
     r->term_record = *t;
     t->node = x->op.node;
     t->clock_ms = x->op.clock_ms;
-    t->settled = t->resigned = false;
+    t->ledgers = 0;
+    t->resigned = false;
     ksim_map_free(&w->etcd.bars);
     r->term = t->term;
     w->counts.changes++;
@@ -159,7 +160,7 @@ static bool renew(struct ksim_world *w, struct ksim_op *x)
         t->fence_limit = x->op.fence_limit;
         t->longest_ms = x->op.longest_ms;
         t->clock_ms = x->op.clock_ms;
-        t->settled = x->op.settled;
+        t->ledgers = x->op.ledgers;
         if (resigns) t->resigned = true;
         if (resigns && t->term < KSIM_TERMS) w->etcd.resigned[t->term] = true;
         report(w);

@@ -330,6 +330,7 @@ static void submit(struct ksim_world *w, uint32_t i, enum sl_storage_op_type typ
                                      .fence_limit = o->fence_limit,
                                      .longest_ms = o->longest_ms,
                                      .clock_ms = o->clock_ms,
+                                     .ledgers = o->ledgers,
                                      .writes = o->writes,
                                      .write_count = o->write_count,
                                      .key = o->after,
@@ -349,6 +350,8 @@ static void lead(struct ksim_world *w, uint32_t i, const struct sl_failover_orde
     sl_failover_lead(&n->f, now.ms, o, ksim_node_linked(w, i));
     do_route(w, i);
     n->quiet = n->reclaims = o->quiet_ms > 0;
+    n->quiet_until_ms = sl_ms_after(now.ms, o->quiet_ms);
+    n->successor = o->before.resigned;
     ksim_limits_begin(w, i, o->before.fence_limit, o->before.longest_ms);
     ksim_tx_lead(w, i, o->term);
     sl_route_resume(&n->f.route);
@@ -377,7 +380,8 @@ static void stop(struct ksim_world *w, uint32_t i, uint64_t term)
             bool there = sl_route_tx_ended(&c->route);
             if (c->tx_id != 0 || there) ksim_tx_lost(c);
         }
-        if (c->place == KSIM_FOR_JOURNAL) ksim_serve_requeue(w, i, c);
+        if (c->place == KSIM_FOR_JOURNAL || c->place == KSIM_FOR_WITNESS)
+            ksim_serve_requeue(w, i, c);
         if (c->place != KSIM_IN_TABLE) continue;
         ksim_limits_uncount(n, c);
         sl_table_withdraw(n->table, &c->s);
@@ -458,6 +462,7 @@ static void turn(struct ksim_world *w, uint32_t i)
     }
     ksim_node_orders(w, i);
     ksim_serve_effects(w, i);
+    if (n->f.route.leads) ksim_serve_noted(w, i);
     ksim_tx_pump(w, i);
     if (leads) ksim_limits_ahead(w, i);
 }
@@ -517,6 +522,8 @@ void ksim_node_settle(struct ksim_world *w, uint32_t i)
     if (n->quiet && stats.recovering_until_ms <= ksim_node_now(w, i).ms &&
         !n->has_more) {
         n->quiet = false;
+        if (!n->successor && ksim_node_now(w, i).ms < n->quiet_until_ms)
+            w->counts.early++;
         ksim_audit_wait_ended(w, i);
     }
     set_timer(w, i);

@@ -70,9 +70,11 @@ static void take_back(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
 {
     const struct sl_grant g = {.fence = c->parked.fence};
     begin_change(w, i);
-    if (c->parked.fresh)
-        sl_table_take_back(w->nodes[i].table, ksim_node_now(w, i), &c->s,
-                           ksim_key(c->command.key), &g);
+    if (!c->parked.fresh) return;
+    sl_table_take_back(w->nodes[i].table, ksim_node_now(w, i), &c->s,
+                       ksim_key(c->command.key), &g);
+    if (c->place == KSIM_FOR_WITNESS)
+        sl_guests_gone(&w->nodes[i].f.guests, ksim_node_now(w, i).ms, g.fence, false);
 }
 
 void ksim_conn_close(struct ksim_world *w, uint32_t i, struct ksim_conn *c, bool cut)
@@ -83,7 +85,8 @@ void ksim_conn_close(struct ksim_world *w, uint32_t i, struct ksim_conn *c, bool
     c->open = false;
     ksim_limits_uncount(n, c);
     if (c->place == KSIM_IN_TABLE) sl_table_withdraw(n->table, &c->s);
-    if (c->place == KSIM_FOR_JOURNAL) take_back(w, i, c);
+    if (c->place == KSIM_FOR_JOURNAL || c->place == KSIM_FOR_WITNESS)
+        take_back(w, i, c);
     if (c->place == KSIM_ON_ROUTE)
         sl_route_withdraw(&n->f.route, ksim_node_now(w, i).ms, &c->request);
     c->place = KSIM_NOWHERE;
@@ -199,25 +202,40 @@ static void notify_held(struct ksim_world *w, uint32_t i, struct ksim_conn *c,
 {
     struct ksim_node *n = &w->nodes[i];
     struct sl_failover_message m[2];
-    size_t count = sl_guests_held(&n->f.guests, ksim_node_now(w, i),
-                                  c->is_guest ? &c->guest : NULL,
+    size_t count = sl_guests_held(&n->f.guests, ksim_node_now(w, i), &c->guest,
                                   ksim_key(c->command.key), fence, fresh, m);
     for (size_t k = 0; k < count; k++) ksim_net_send(w, i, c->guest.node, &m[k]);
 }
 
-/* Send a reply that shows a change, when the journal allows it. */
+/* Send a reply that shows a change, when the journal allows it: for a client of this node, when another
+ * node has recorded the lease. */
+static void acknowledge_now(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
+{
+    uint64_t number = 0;
+    if (c->is_guest) notify_held(w, i, c, c->parked.fence, c->parked.fresh);
+    else
+        number = sl_failover_note(&w->nodes[i].f, ksim_node_now(w, i),
+                                  ksim_key(c->command.key), c->parked.fence);
+    if (number == SL_NOTE_FAILED) abort(); /* There is memory. */
+    c->parked.position = number;
+    c->place = KSIM_FOR_WITNESS;
+    if (number == 0) reply_text(w, i, c, c->parked.reply);
+}
+
 static void acknowledge(struct ksim_world *w, uint32_t i, struct ksim_conn *c,
                         sl_fence fence, bool fresh, const char *text)
 {
     uint64_t need = w->nodes[i].f.journal.need;
     if (need == SL_JOURNAL_FAILED) abort(); /* There is memory, and space. */
+    c->parked.fence = fence;
+    c->parked.fresh = fresh;
+    snprintf(c->parked.reply, sizeof c->parked.reply, "%s", text);
     /* The remaining time in the reply may be that of an earlier extension, which must be durable. */
     if (need == 0 && !fresh)
         need = sl_journal_pending(w->nodes[i].f.journal.rules,
                                   ksim_key(c->command.key));
     if (need == 0) {
-        notify_held(w, i, c, fence, fresh);
-        reply_text(w, i, c, text);
+        acknowledge_now(w, i, c);
         return;
     }
     /* If the keeper fails before the reply, the client's node must know of the grant, to withdraw it. It
@@ -225,9 +243,18 @@ static void acknowledge(struct ksim_world *w, uint32_t i, struct ksim_conn *c,
     if (fresh && c->is_guest) notify_held(w, i, c, fence, true);
     c->place = KSIM_FOR_JOURNAL;
     c->parked.position = need;
-    c->parked.fence = fence;
-    c->parked.fresh = fresh;
-    snprintf(c->parked.reply, sizeof c->parked.reply, "%s", text);
+}
+
+/* Whether the grant of a reply has expired while the reply waited; then run the command again. */
+static bool is_over(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
+{
+    if (!c->parked.fresh || sl_table_holds(w->nodes[i].table, ksim_node_now(w, i),
+                                           ksim_key(c->command.key), c->parked.fence))
+        return false;
+    c->place = KSIM_NOWHERE;
+    c->deferred = true;
+    ksim_serve(w, i, c);
+    return true;
 }
 
 void ksim_serve_durable(struct ksim_world *w, uint32_t i)
@@ -239,16 +266,20 @@ void ksim_serve_durable(struct ksim_world *w, uint32_t i)
         struct ksim_conn *c = sl_container_of(x, struct ksim_conn, all);
         next = x->next;
         if (c->place != KSIM_FOR_JOURNAL || c->parked.position > durable) continue;
-        c->place = KSIM_NOWHERE;
-        if (!c->parked.fresh ||
-            sl_table_holds(n->table, ksim_node_now(w, i), ksim_key(c->command.key),
-                           c->parked.fence)) {
-            notify_held(w, i, c, c->parked.fence, c->parked.fresh);
-            reply_text(w, i, c, c->parked.reply);
-        } else { /* Its lease has expired. */
-            c->deferred = true;
-            ksim_serve(w, i, c);
-        }
+        if (!is_over(w, i, c)) acknowledge_now(w, i, c);
+    }
+}
+
+void ksim_serve_noted(struct ksim_world *w, uint32_t i)
+{
+    struct ksim_node *n = &w->nodes[i];
+    uint64_t noted = sl_failover_noted(&n->f);
+    struct sl_list *next;
+    for (struct sl_list *x = n->conns.next; x != &n->conns; x = next) {
+        struct ksim_conn *c = sl_container_of(x, struct ksim_conn, all);
+        next = x->next;
+        if (c->place != KSIM_FOR_WITNESS || c->parked.position > noted) continue;
+        if (!is_over(w, i, c)) reply_text(w, i, c, c->parked.reply);
     }
 }
 

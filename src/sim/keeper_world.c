@@ -307,10 +307,11 @@ static void print_counts(const struct sim_counts *c)
 {
     printf("%" PRIu64 " grants, %" PRIu64 " extends, %" PRIu64 " steals, %" PRIu64
            " forwarded, %" PRIu64 " recorded, %" PRIu64 " crashes, %" PRIu64
-           " terms, %" PRIu64 " resignations, %" PRIu64 " commits, %" PRIu64
+           " terms, %" PRIu64 " resignations, %" PRIu64
+           " waits that ended early, %" PRIu64 " commits, %" PRIu64
            " overlaps without a lease",
            c->grants, c->extends, c->steals, c->forwarded, c->records, c->crashes,
-           c->changes, c->resignations, c->commits, c->overlaps);
+           c->changes, c->resignations, c->early, c->commits, c->overlaps);
 }
 
 const struct sim_kind sim_kind_keeper = {.option = " --keeper",

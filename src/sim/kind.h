@@ -20,8 +20,9 @@ struct sim_setup {
 
 struct sim_counts {
     uint64_t seeds, events, grants, extends, steals, crashes, healed;
-    uint64_t changes;       /* Of the membership, or of the keeper. */
-    uint64_t resignations;  /* Keepers that began to resign. */
+    uint64_t changes;      /* Of the membership, or of the keeper. */
+    uint64_t resignations; /* Keepers that began to resign. */
+    uint64_t early; /* New keepers whose wait ended before short leases had expired. */
     uint64_t failed_writes; /* Majority clusters. */
     /* Keeper clusters: requests that one node forwarded to another; grants without a lease that
      * overlapped another grant; commits; entries written to the journal. */

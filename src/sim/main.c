@@ -236,6 +236,7 @@ static void add_counts(struct sim_counts *to, const struct sim_counts *from)
     to->steals += from->steals;
     to->crashes += from->crashes;
     to->resignations += from->resignations;
+    to->early += from->early;
     to->failed_writes += from->failed_writes;
     to->changes += from->changes;
     to->healed += from->healed;

@@ -47,12 +47,12 @@ struct sl_storage; /* Opaque. */
 
 enum sl_storage_op_type {
     /* Begin the next term with this node as the keeper, if `term` is still the current
-     * term. If `heartbeat` is not 0, it must be current too. The new term is neither
-     * settled nor resigned. Removes bars of older terms. LMDB does not compare
+     * term. If `heartbeat` is not 0, it must be current too. The new term is not
+     * resigned, and has no ledgers. Removes bars of older terms. LMDB does not compare
      * anything, because only one server uses it. */
     SL_STORAGE_CLAIM,
     SL_STORAGE_READ_TERM, /* Read the current term. Only on etcd, like RENEW. */
-    /* term, fence_limit, longest_ms, clock_ms, settled: store these values and a new
+    /* term, fence_limit, longest_ms, clock_ms, ledgers: store these values and a new
      * heartbeat, if `term` is the current term and not resigned; otherwise ESTALE. */
     SL_STORAGE_RENEW,
     /* The same, and mark the term as resigned. From then on, every RENEW of this term
@@ -98,7 +98,9 @@ struct sl_storage_term {
     /* Journal time (failover/keeper_journal.h) when the keeper sent its claim or its last
      * renewal. 0: not known. */
     sl_ms clock_ms;
-    bool settled;  /* As of the last renewal; false after a claim. */
+    /* The nodes whose ledgers together have all leases without a record (failover/takeover.c): bit
+     * n for node n; 0: some leases may be in no ledger, as after a claim. */
+    uint32_t ledgers;
     bool resigned; /* The keeper has ended its term with RESIGN. */
 };
 
@@ -139,7 +141,7 @@ struct sl_storage_op {
     sl_fence fence_limit; /* RENEW, RESIGN. */
     sl_ms longest_ms;     /* RENEW, RESIGN. */
     sl_ms clock_ms;       /* CLAIM, RENEW, RESIGN: journal time now. */
-    bool settled;         /* RENEW, RESIGN. */
+    uint32_t ledgers;     /* RENEW, RESIGN. */
 
     void (*done)(struct sl_storage_op *op);
     void *owner;

@@ -816,7 +816,7 @@ def a_new_keeper_reclaims_the_grants_of_other_nodes(t):
             check(x("CHECK", key, fence), 1, "%s is held" % key)
         check(live.term() > old, True, "another keeper")
         check(x("READ", "mutex")[:2], [b"v", held["mutex"]])
-        check(x("EXTEND", "extended", extended, 3000), 3000)
+        check(3000 <= x("EXTEND", "extended", extended, 3000) < 3500, True)
         check_error(a("EXTEND", "mutex", held["mutex"], 1000), "NOLEASE")
         for key, words in (("mutex", ()), ("lease", ()), ("shared", ()), ("count", ("PER", 3)),
                            ("released", ())):
@@ -890,7 +890,8 @@ def every_node_names_the_holders_also_after_a_failover(t):
             """A node that has just started may miss the first report of the keeper's own leases."""
             for key in ("left-%d" % keeper, "several-%d" % keeper):
                 check(k("EXTEND", key, fences[key], 600000), 600000)
-            return sum(live.number(i, "handover_grants") for i in (one, two)) == 10
+            # The other nodes have no record of the two long leases, which are in etcd.
+            return sum(live.number(i, "handover_grants") for i in (one, two)) == 8
         until(are_recorded, "the other nodes know all grants")
         check(x("EXTEND", "left-%d" % one, fences["left-%d" % one], 700000), 700000, "through another node")
         live[keeper].kill()
@@ -970,6 +971,43 @@ def released_and_stolen_grants_are_not_reclaimed(t):
 
 
 @test
+def a_new_keeper_does_not_wait_for_short_leases_that_all_nodes_have_reported(t):
+    with trio(t, options={"lease-volatile": "5s"}) as (live, keeper, one, two):
+        time.sleep(5.2)  # The ledger of a node that was just started lacks earlier leases.
+        c, a, b = live.clients(keeper, one, two)
+        until(lambda: live.number(keeper, "handover_complete"), "etcd knows that the other nodes know all leases")
+        fences = {key: x.acquire(key, "LEASE", 5000) for x, key in ((c, "own"), (a, "a"), (b, "b"))}
+        live[keeper].kill()
+        for key, fence in fences.items():
+            until(lambda: check_that(a("EXTEND", key, fence, 30000) >= 30000, key) or True, "%s is extended" % key)
+        check_that(fence_of(b("ACQUIRE", "free", "LEASE", 1000, "WAIT", 60000)) > max(fences.values()), "fences rise")
+        for key, fence in fences.items():
+            check([b("CHECK", key, fence), b("ACQUIRE", key, "LEASE", 1000)], [1, None], key)
+        waited = [waited_ms(live, n) for n in (one, two)]
+        check_that(any(ms is not None and ms <= 2010 for ms in waited), "only for the authority: %r" % waited)
+
+
+@test
+def a_keeper_without_other_nodes_grants_and_its_leases_are_waited_for(t):
+    with trio(t, options={"lease-volatile": "5s"}) as (live, keeper, one, two):
+        until(lambda: live.number(keeper, "handover_complete"), "etcd knows that the other nodes know all leases")
+        c = live.client(keeper)
+        for i in (one, two):
+            live[i].kill()
+        sent = time.monotonic()
+        lease = c.acquire("lease", "LEASE", 4000)
+        until(lambda: not live.number(keeper, "handover_complete"), "etcd knows that no node knows the lease")
+        live[keeper].kill()
+        for i in (one, two):
+            live[i].start()
+        live.keeper(one, two)
+        a = live.client(one)
+        check_that(fence_of(until_done(lambda: a("ACQUIRE", "lease", "LEASE", 1000, "WAIT", 60000), "granted")) > lease,
+                   "fences rise")
+        check_that(time.monotonic() - sent > 4, "not before the lease has expired")
+
+
+@test
 def leases_of_a_dead_keepers_clients_are_waited_for(t):
     with trio(t) as (live, keeper, one, two):
         c, a, b = live.clients(keeper, one, two)
@@ -994,7 +1032,7 @@ def leases_of_a_dead_keepers_clients_are_waited_for(t):
         got = a("ACQUIRE", "lease", "WAIT", 30000)
         check_that(fence_of(got) > lease, "fences rise")
         took = time.monotonic() - sent
-        check_that(3 + AUTHORITY_S <= took < 15, "after %.3f s" % took)
+        check_that(3 <= took < 15, "after %.3f s" % took)
         check_that(fence_of(b.reply()) > mutex, "fences rise")
         check([a("CHECK", "lease", lease), a("RELEASE", "lease", lease)], [0, 0])
         check_error(a("EXTEND", "lease", lease, 1000), "LOST")
@@ -1368,8 +1406,8 @@ def a_keeper_that_is_stopped_hands_over(t):
 
 
 def waited_ms(live, node):
-    """How long this new keeper waited, says its log; None: it does not say that all have reported."""
-    said = re.findall(r"the last keeper resigned.*?waited_ms\D*(\d+)", live[node].log)
+    """How long this new keeper still waits when all have reported, says its log; None: it does not say that."""
+    said = re.findall(r"all other nodes have reported.*?locks_wait_ms\D*(\d+)", live[node].log)
     return int(said[-1]) if said else None
 
 
@@ -1387,7 +1425,7 @@ def hands_over(t, resign):
         check_that(fence_of(got) > gone, "fences rise")
         check_that(fence_of(a("ACQUIRE", "gone", "WAIT", 30000)) > gone, "its holder was disconnected")
         check_that(live.keeper(one, two) != keeper, "another node is the keeper")
-        until(lambda: [n for n in (one, two) if waited_ms(live, n) is not None], "the new keeper does not wait")
+        until(lambda: [n for n in (one, two) if waited_ms(live, n) == 0], "the new keeper does not wait")
         for key, fence in fences.items():
             check(b("CHECK", key, fence), 1, key)
             left = a("EXTEND", key, fence, 9000)

@@ -141,12 +141,12 @@ static const char *orders(void)
     while (sl_route_next(&node.route, now.ms, true, &r)) {
         if (r.type != SL_ROUTE_ORDER_SEND) continue;
         if (r.message.type == SL_FAILOVER_COME) say("COME %d\n", (int)r.message.term);
-        if (r.message.type == SL_FAILOVER_ORIGIN && r.message.session == 0)
-            say("ORIGIN %d\n", (int)r.message.origin);
         if (r.message.type == SL_FAILOVER_RECLAIM)
             say("RECLAIM %d %.*s left %d\n", (int)r.message.session,
                 (int)r.message.key.n, r.message.key.at,
                 r.message.grant.leased ? (int)r.message.grant.left_ms : -1);
+        if (r.message.type == SL_FAILOVER_RECLAIM && r.message.session == 0)
+            say("of %d\n", (int)r.message.grant.origin);
     }
     sl_failover_check(&node);
     memcpy(out, said, sizeof said);
@@ -348,7 +348,7 @@ UNIT_TEST(a_deposed_keeper_hands_its_grants_over_when_all_are_copied)
     const char *sent = orders();
     assert_non_null(strstr(sent, "RECLAIM 1 lease left 9000\n"));
     assert_non_null(strstr(sent, "RECLAIM 1 lock left -1\n"));
-    assert_non_null(strstr(sent, "ORIGIN 77\nRECLAIM 0 its lease left 9000\n"));
+    assert_non_null(strstr(sent, "RECLAIM 0 its lease left 9000\nof 77\n"));
     assert_null(strstr(sent, "its lock")); /* Node 2 reports it itself. */
     assert_null(strstr(sent, "broken"));
     /* No withdrawal may release what the client knows. */
@@ -571,13 +571,23 @@ static void lead_after_resignation(void)
     orders();
 }
 
-static void reports(uint32_t from)
+/* A node whose ledger is this old begins a route, and has nothing to report. */
+static void reports_after(uint32_t from, sl_ms age_ms)
 {
     struct sl_failover_message m = {.type = SL_FAILOVER_COME, .term = 5};
     sl_failover_receive(&node, now, from, &m, text(""), text(""), linked);
-    m = (struct sl_failover_message){.type = SL_FAILOVER_READY};
+    orders();
+    m = (struct sl_failover_message){.type = SL_FAILOVER_CLOCK, .ms = 5000};
     sl_failover_receive(&node, now, from, &m, text(""), text(""), linked);
     orders();
+    m = (struct sl_failover_message){.type = SL_FAILOVER_READY, .ms = age_ms};
+    sl_failover_receive(&node, now, from, &m, text(""), text(""), linked);
+    orders();
+}
+
+static void reports(uint32_t from)
+{
+    reports_after(from, 60000);
 }
 
 UNIT_TEST(the_successor_of_a_keeper_that_resigned_waits_only_for_reports)
@@ -683,6 +693,232 @@ UNIT_TEST(a_node_answers_the_last_keeper_that_knows_of_its_claim_first)
     orders();
     sl_failover_receive(&node, now, 2, &m, text(""), text(""), linked);
     assert_string_equal(orders(), "answer node 2\n"); /* NOT: it asks again later. */
+}
+
+/* --- The wait of a new keeper, and what ends it early --------------------------------------------- */
+
+#define AUTHORITY_MS 2006 /* Two seconds, and 1/499. */
+
+/* Node 1 has run for a minute, and becomes the keeper of term 5. The keeper of term 4 was `keeper`. */
+static void lead_after(uint32_t keeper, uint32_t ledgers)
+{
+    struct sl_storage_result before = result(SLUICE_OK, 4, keeper);
+    struct sl_storage_result claimed = result(SLUICE_OK, 5, keeper);
+    const struct sl_failover_message doubt = {
+        .type = SL_FAILOVER_DOUBT, .term = 4, .sight = SL_PEER_CLOSED};
+    now.ms += 60000;
+    claimed.term_record.ledgers = ledgers;
+    orders();
+    sl_failover_term_read(&node, now.ms, now.ms, &before);
+    orders();
+    sl_failover_sight(&node, now.ms, keeper, SL_PEER_CLOSED);
+    sl_failover_receive(&node, now, 2, &doubt, text(""), text(""), linked);
+    sl_failover_receive(&node, now, 3, &doubt, text(""), text(""), linked);
+    assert_non_null(strstr(orders(), "claim after 4\n"));
+    sl_failover_claimed(&node, now.ms, now.ms, &claimed);
+    orders();
+    sl_table_set_authority(table, SL_NEVER);
+}
+
+/* Return for how long the keeper grants nothing. */
+static sl_ms quiet(void)
+{
+    struct sl_table_stats stats;
+    sl_table_stats(table, &stats);
+    return stats.recovering_until_ms > now.ms ? stats.recovering_until_ms - now.ms : 0;
+}
+
+#define ALL_NODES (1u << 1 | 1u << 2 | 1u << 3)
+
+UNIT_TEST(
+    a_new_keeper_waits_for_the_authority_of_the_last_one_if_all_other_nodes_report)
+{
+    lead_after(3, ALL_NODES);
+    assert_true(quiet() > 7000);
+    now.ms += 100;
+    reports(2);
+    assert_int_equal(quiet(), AUTHORITY_MS - 100);
+    now.ms += AUTHORITY_MS - 101;
+    assert_int_equal(acquire(&clients[1], "k", 1000), SLUICE_ERECOVERING);
+    now.ms += 1;
+    assert_int_equal(acquire(&clients[1], "k", 1000), SLUICE_OK);
+}
+
+UNIT_TEST(a_new_keeper_waits_for_all_leases_if_a_ledger_is_missing)
+{
+    uint32_t waits_for;
+    lead_after(3, ALL_NODES | 1u << 4);
+    reports(2);
+    reports(3); /* The last keeper is still alive. */
+    assert_true(quiet() > 7000);
+    assert_true(sl_guests_quiet_ms(&node.guests, now.ms, linked, &waits_for) > 7000);
+    assert_int_equal(waits_for, 4);
+    now.ms += 3000;
+    reports(4);
+    assert_int_equal(quiet(), 0);
+}
+
+UNIT_TEST(a_new_keeper_waits_for_all_leases_if_some_may_be_in_no_ledger)
+{
+    lead_after(3, 0);
+    reports(2);
+    reports(3);
+    assert_true(quiet() > 7000);
+}
+
+UNIT_TEST(a_new_keeper_waits_for_leases_that_are_older_than_a_ledger)
+{
+    lead_after(3, ALL_NODES);
+    reports_after(2,
+                  1000); /* Node 2 was started a second ago. Leases last up to 5 s. */
+    assert_int_equal(quiet(), 5000 + 12 - (1000 - 2));
+}
+
+UNIT_TEST(a_new_keeper_waits_for_leases_that_are_older_than_its_own_ledger)
+{
+    now.ms -= 59000;
+    node.route.complete_ms = 1000; /* This node was started a second ago. */
+    lead_after(3, ALL_NODES);
+    reports(2);
+    assert_int_equal(quiet(), 5000 + 12 - (1000 - 2));
+}
+
+UNIT_TEST(a_new_keeper_waits_until_it_has_read_the_journal_and_its_own_ledger)
+{
+    sl_ms given_ms;
+    const struct sl_record x = {.fence = 10,
+                                .leased = true,
+                                .units = 1,
+                                .per = 1,
+                                .buckets = 1,
+                                .end_ms = now.ms + 70000,
+                                .sure_ms = now.ms + 70000,
+                                .key = text("k")};
+    sl_ledger_put(&node.route.ledger, &x, NULL);
+    journal_waits = true;
+    lead_after(3, ALL_NODES);
+    reports(2);
+    now.ms += 3000;
+    orders();
+    read_journal(5);
+    orders();
+    assert_true(quiet() > 3000);
+    while (sl_failover_reclaim_own(&node, now, &given_ms)) continue;
+    orders();
+    assert_int_equal(quiet(), 0);
+}
+
+/* --- The witness ------------------------------------------------------------------------------- */
+
+static struct sl_failover_order renewal;
+
+/* Let the keeper renew its term, and return the nodes that it writes to the storage. */
+static uint32_t renew(int status)
+{
+    const struct sl_storage_result r = result(status, 5, SELF);
+    struct sl_failover_order o;
+    bool renewed = false;
+    now.ms += 500;
+    sl_failover_tick(&node, now.ms);
+    while (sl_failover_next(&node, now.ms, &o))
+        if (o.type == SL_FAILOVER_ORDER_RENEW) {
+            renewed = true;
+            renewal = o;
+        }
+    assert_true(renewed);
+    sl_failover_renewed(&node, now.ms, now.ms, 5, &r);
+    orders();
+    return renewal.ledgers;
+}
+
+static sl_fence newest(const char *key)
+{
+    struct sl_grant_view v;
+    assert_true(sl_table_newest(table, now, text(key), &v));
+    return v.fence;
+}
+
+UNIT_TEST(a_keeper_names_the_ledgers_when_its_wait_has_ended)
+{
+    lead_after(3, 0);
+    reports(2);
+    assert_int_equal(renew(SLUICE_OK), 0);
+    sl_table_recover(table, 0);
+    assert_int_equal(renew(SLUICE_OK), ALL_NODES);
+    assert_int_equal(node.ledgers, ALL_NODES);
+}
+
+/* The last keeper is not a member any more, but it may still have leases that nobody else has. */
+UNIT_TEST(a_keeper_names_the_ledgers_of_the_last_term_until_their_leases_have_expired)
+{
+    static const uint32_t ids[] = {1, 2};
+    lead_after(3, ALL_NODES | 1u << 4);
+    reports(2);
+    reports(4);
+    sl_election_members(node.election, now.ms, ids, 2);
+    now.ms += 3000;
+    assert_int_equal(renew(SLUICE_OK), ALL_NODES | 1u << 4);
+    now.ms += 5000;
+    assert_int_equal(renew(SLUICE_OK),
+                     1u << 1 | 1u << 2 | 1u << 4); /* Node 4 has a route. */
+}
+
+UNIT_TEST(a_lease_waits_for_the_witness)
+{
+    struct sl_failover_message m = {.type = SL_FAILOVER_NOTED, .fence = 1};
+    lead_after(3, 0);
+    sl_table_recover(table, 0);
+    reports(2);
+    assert_int_equal(acquire(&clients[1], "k", 5000), SLUICE_OK);
+    assert_int_equal(sl_failover_note(&node, now, text("k"), newest("k")), 1);
+    orders();
+    assert_int_equal(sl_failover_noted(&node), 0);
+    sl_failover_receive(&node, now, 2, &m, text(""), text(""), linked);
+    assert_int_equal(sl_failover_noted(&node), 1);
+    assert_int_equal(acquire(&clients[1], "l", 0), SLUICE_OK);
+    assert_int_equal(sl_failover_note(&node, now, text("l"), newest("l")), 0);
+    assert_int_equal(acquire(&clients[1], "m", 60000), SLUICE_OK); /* In the journal. */
+    assert_int_equal(sl_failover_note(&node, now, text("m"), newest("m")), 0);
+    assert_int_equal(sl_failover_note(&node, now, text("k"), newest("k") + 1), 0);
+}
+
+/* The storage must not name ledgers while a lease is in none of them. */
+UNIT_TEST(a_keeper_without_a_witness_tells_the_storage_first)
+{
+    lead_after(3, 0);
+    sl_table_recover(table, 0);
+    assert_int_equal(renew(SLUICE_OK), ALL_NODES);
+    assert_int_equal(acquire(&clients[1], "k", 5000), SLUICE_OK);
+    assert_int_equal(sl_failover_note(&node, now, text("k"), newest("k")), 1);
+    orders();
+    assert_int_equal(sl_failover_noted(&node), 0);
+    now.ms -= 500; /* It does not wait for the next heartbeat. */
+    assert_int_equal(renew(SLUICE_EIO), 0);
+    assert_int_equal(sl_failover_noted(&node), 0);
+    assert_int_equal(renew(SLUICE_OK), 0);
+    assert_int_equal(sl_failover_noted(&node), 1);
+    reports(2); /* There is a witness again, but the lease is still valid. */
+    assert_int_equal(renew(SLUICE_OK), 0);
+    now.ms += 9400;
+    assert_int_equal(renew(SLUICE_OK), ALL_NODES);
+}
+
+/* A renewal whose answer is lost may have been executed or not. */
+UNIT_TEST(only_nodes_that_the_storage_certainly_names_begin_a_route)
+{
+    static const uint32_t ids[] = {1, 2, 3, 4};
+    lead_after(3, 0);
+    sl_table_recover(table, 0);
+    assert_int_equal(renew(SLUICE_OK), ALL_NODES);
+    sl_election_members(node.election, now.ms, ids, 4);
+    reports(4);
+    assert_false(node.guests.nodes[4].open);
+    assert_int_equal(renew(SLUICE_EIO), ALL_NODES | 1u << 4);
+    reports(4);
+    assert_false(node.guests.nodes[4].open);
+    assert_int_equal(renew(SLUICE_OK), ALL_NODES | 1u << 4);
+    reports(4);
+    assert_true(node.guests.nodes[4].open);
 }
 
 int main(void)

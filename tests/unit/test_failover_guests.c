@@ -10,7 +10,7 @@
 
 /* --- A keeper, node 1, with links to nodes 2 and 3 ----------------------------------------- */
 
-enum { GUESTS = 40, TERM = 7 };
+enum { GUESTS = 40, TERM = 7, LONGEST = 5000 };
 
 static const struct sl_table_limits limits = {.keys_max = 1000,
                                               .waiters_max = 10,
@@ -84,6 +84,7 @@ static void say_message(uint32_t to, const struct sl_failover_message *m)
         case SL_FAILOVER_QUIET:
             say("%u: QUIET %d node %u\n", to, (int)m->ms, m->what);
             break;
+        case SL_FAILOVER_MARK: say("%u: MARK %d\n", to, (int)m->fence); break;
         case SL_FAILOVER_GONE: say("%u: GONE %zu\n", to, m->gone_count); break;
         default: fail();
     }
@@ -164,7 +165,7 @@ static void lead(sl_ms quiet_ms)
 {
     sl_table_set_fences(table, 1000, SL_FENCE_MAX);
     if (quiet_ms > 0) sl_table_recover(table, now.ms + quiet_ms);
-    sl_guests_lead(&guests, now.ms, TERM, quiet_ms > 0, linked);
+    sl_guests_lead(&guests, now.ms, TERM, quiet_ms > 0, LONGEST, linked);
     sl_guests_journal_read(&guests);
 }
 
@@ -174,6 +175,7 @@ static void come(uint32_t node)
     RECEIVE(node, COME, .term = TERM);
     orders();
     RECEIVE(node, CLOCK, .ms = 5000);
+    orders();
     RECEIVE(node, READY, .ms = 0);
     orders();
 }
@@ -203,8 +205,10 @@ static void pass_effects(void)
     sl_guests_check(&guests);
 }
 
-#define GRANT(fence_, left)                 \
+#define GRANT(fence_, left) GRANT_OF(0, fence_, left)
+#define GRANT_OF(origin_, fence_, left)     \
     .grant = {.fence = fence_,              \
+              .origin = origin_,            \
               .leased = (left) != SL_NEVER, \
               .left_ms = left,              \
               .units = 1,                   \
@@ -362,19 +366,15 @@ UNIT_TEST(a_withdrawn_grant_is_not_added_later)
     RECEIVE(2, WITHDRAW, .origin = 77, .key = text("k"), .fence = 400);
     RECEIVE(2, WITHDRAW, .origin = 78, .key = text("k"), .fence = 400);
     orders();
-    RECEIVE(3, ORIGIN, .origin = 77, .fence = 401);
-    RECEIVE(3, RECLAIM, .key = text("k"), GRANT(401, 5000));
+    RECEIVE(3, RECLAIM, .key = text("k"), GRANT_OF(77, 401, 5000));
     assert_string_equal(orders(), "3: GONE 1\n");
     RECEIVE(3, RECLAIM, .key = text("k"), GRANT(402, 5000));
-    RECEIVE(3, ORIGIN, .origin = 77, .fence = 400);
     orders();
-    RECEIVE(3, RECLAIM, .key = text("k"), GRANT(400, 5000));
+    RECEIVE(3, RECLAIM, .key = text("k"), GRANT_OF(77, 400, 5000));
     orders();
-    RECEIVE(3, ORIGIN, .origin = 77, .fence = 403);
-    RECEIVE(3, RECLAIM, .key = text("l"), GRANT(403, 5000));
+    RECEIVE(3, RECLAIM, .key = text("l"), GRANT_OF(77, 403, 5000));
     orders();
-    RECEIVE(3, ORIGIN, .origin = 78, .fence = 999); /* Of a grant that has ended. */
-    RECEIVE(3, RECLAIM, .key = text("k"), GRANT(404, 5000));
+    RECEIVE(3, RECLAIM, .key = text("k"), GRANT_OF(0, 404, 5000));
     orders();
     assert_false(is_held("k", 401));
     assert_true(is_held("k", 400) && is_held("k", 402) && is_held("l", 403));
@@ -387,14 +387,12 @@ UNIT_TEST(a_withdrawn_grant_is_not_added_again)
     lead(10000);
     come(2);
     come(3);
-    RECEIVE(3, ORIGIN, .origin = 77, .fence = 401);
-    RECEIVE(3, RECLAIM, .key = text("k"), GRANT(401, 5000));
+    RECEIVE(3, RECLAIM, .key = text("k"), GRANT_OF(77, 401, 5000));
     orders();
     RECEIVE(2, WITHDRAW, .origin = 77, .key = text("k"), .fence = 400);
     assert_string_equal(orders(), "release k 401\n");
     assert_false(is_held("k", 401));
-    RECEIVE(3, ORIGIN, .origin = 77, .fence = 401);
-    RECEIVE(3, RECLAIM, .key = text("k"), GRANT(401, 5000));
+    RECEIVE(3, RECLAIM, .key = text("k"), GRANT_OF(77, 401, 5000));
     assert_string_equal(orders(), "3: GONE 1\n");
     assert_false(is_held("k", 401));
 }
@@ -408,8 +406,7 @@ UNIT_TEST(a_keeper_does_not_add_grants_that_it_has_withdrawn)
     guests.own = &mine;
     lead(10000);
     come(3);
-    RECEIVE(3, ORIGIN, .origin = 77, .fence = 401);
-    RECEIVE(3, RECLAIM, .key = text("k"), GRANT(401, 5000));
+    RECEIVE(3, RECLAIM, .key = text("k"), GRANT_OF(77, 401, 5000));
     assert_string_equal(orders(), "3: GONE 1\n");
     assert_false(is_held("k", 401));
     sl_withdrawn_free(&mine);
@@ -459,14 +456,34 @@ UNIT_TEST(another_node_learns_of_the_lease_of_a_client_of_the_keeper)
 {
     lead(0);
     come(2);
-    sl_fence fence = acquire(&own, "k", 30000), unleased = acquire(&own, "l", 0);
-    assert_string_equal(held(NULL, "k", fence, true), "");
-    assert_string_equal(held(NULL, "l", unleased, true), "");
-    assert_int_equal(sl_guests_due(&guests), now.ms + 10);
-    now.ms += 10;
-    assert_string_equal(orders(), "2: NOTE k\n");
+    sl_fence fence = acquire(&own, "k", 30000);
+    assert_int_equal(sl_witness_note(&guests.witness, now.ms, text("k"), fence), 1);
+    assert_string_equal(orders(), "2: NOTE k\n2: MARK 1\n");
+    assert_int_equal(guests.witness.noted, 0);
+    RECEIVE(2, NOTED, .fence = 1);
+    assert_int_equal(guests.witness.noted, 1);
     sl_guests_gone(&guests, now.ms, fence, true);
     assert_string_equal(orders(), "2: GONE 1\n");
+}
+
+/* The route of the witness ends before it has confirmed the note. */
+UNIT_TEST(a_note_that_is_not_confirmed_is_sent_to_another_node)
+{
+    lead(0);
+    come(2);
+    come(3);
+    sl_fence fence = acquire(&own, "k", 30000);
+    sl_witness_note(&guests.witness, now.ms, text("k"), fence);
+    orders();
+    sl_guests_unlinked(&guests, now.ms, 2);
+    assert_string_equal(orders(), "3: NOTE k\n3: MARK 1\n");
+    RECEIVE(3, COME, .term = TERM);
+    assert_string_equal(orders(), "3: HERE 7\n");
+    RECEIVE(3, CLOCK, .ms = 5000);
+    RECEIVE(3, READY, .ms = 0);
+    assert_string_equal(orders(), "3: HERE 7\n3: NOTE k\n3: MARK 1\n");
+    RECEIVE(2, NOTED, .fence = 1); /* Node 2 has no route. */
+    assert_int_equal(guests.witness.noted, 0);
 }
 
 /* --- Reclaims --------------------------------------------------------------------------------- */
@@ -477,12 +494,12 @@ UNIT_TEST(a_new_keeper_learns_the_grants_of_other_nodes)
     RECEIVE(2, COME, .term = TERM);
     orders();
     RECEIVE(2, RECLAIM, .session = 5, .key = text("k"), GRANT(10, 30000));
-    assert_string_equal(orders(), "given 30000\n");
+    assert_string_equal(orders(), "given 30062\n");
     RECEIVE(2, RECLAIM, .session = 6, .key = text("l"), GRANT(11, SL_NEVER));
     assert_string_equal(orders(), "");
     RECEIVE(2, CLIENT, .name = text("bob"), .address = text("b"));
     RECEIVE(2, RECLAIM, .session = 0, .key = text("m"), GRANT(12, 20000));
-    assert_string_equal(orders(), "given 20000\n");
+    assert_string_equal(orders(), "given 20042\n");
     assert_true(is_held("k", 10) && is_held("l", 11) && is_held("m", 12));
     struct sl_grant_view v;
     assert_true(sl_table_inspect_grant(table, now, text("m"), 12, &v));
@@ -525,7 +542,99 @@ UNIT_TEST(the_later_of_two_reported_expiries_counts)
     RECEIVE(3, RECLAIM, .session = 0, .key = text("k"), GRANT(10, 40000));
     assert_string_equal(orders(), "");
     assert_true(sl_table_inspect_grant(table, now, text("k"), 10, &v));
-    assert_int_equal(v.left_ms, 40000);
+    assert_in_range(v.left_ms, 40082, 40100);
+}
+
+/* Whether the lease still prevents other grants, although it may have expired. */
+static bool is_kept(const char *key, sl_fence fence)
+{
+    struct sl_grant_view v;
+    return sl_table_inspect_grant(table, now, text(key), fence, &v);
+}
+
+/* The lease is held until it has certainly expired, and extended while it is certainly valid. The node
+ * counts the second time since HERE arrived, so a slow message does not make it longer. */
+UNIT_TEST(a_reported_lease_is_not_extended_when_it_may_have_expired)
+{
+    lead(60000);
+    RECEIVE(2, COME, .term = TERM);
+    orders();
+    now.ms +=
+        700; /* The message was slow: 200 ms before it was sent, and 500 ms after. */
+    struct sl_failover_message m = {
+        .type = SL_FAILOVER_RECLAIM, .ms = 200, .key = text("k"), GRANT(10, 4000)};
+    m.grant.unsure_ms = 300;
+    receive(2, m);
+    orders();
+    sl_ms sure_ms = now.ms - 700 + 200 + 3700 -
+                    8; /* 3900 / 500 and 1 are for the clocks. */
+    now.ms = sure_ms - 1;
+    assert_true(is_kept("k", 10) && is_held("k", 10));
+    now.ms = sure_ms;
+    assert_true(is_kept("k", 10) && !is_held("k", 10));
+    now.ms = 1000 + 700 + 4010;
+    assert_true(is_kept("k", 10));
+    now.ms += 200;
+    assert_false(is_kept("k", 10));
+}
+
+/* A keeper that was deposed does not know which extensions its clients have learned of. */
+UNIT_TEST(a_lease_that_no_node_is_sure_of_is_only_held)
+{
+    lead(60000);
+    RECEIVE(2, COME, .term = TERM);
+    orders();
+    struct sl_failover_message m = {
+        .type = SL_FAILOVER_RECLAIM, .key = text("k"), GRANT(10, 4000)};
+    m.grant.unsure_ms = 4000;
+    receive(2, m);
+    orders();
+    assert_true(is_kept("k", 10) && !is_held("k", 10));
+    m.grant.unsure_ms = 0; /* Another node knows the lease better. */
+    m.grant.left_ms = 3000;
+    RECEIVE(3, COME, .term = TERM);
+    orders();
+    receive(3, m);
+    orders();
+    now.ms += 2900;
+    assert_true(is_held("k", 10));
+    now.ms += 1100;
+    assert_true(is_kept("k", 10) && !is_held("k", 10));
+}
+
+/* --- What a ledger lacks ---------------------------------------------------------------------------- */
+
+UNIT_TEST(a_ledger_lacks_leases_that_are_older_than_its_node)
+{
+    lead(60000);
+    come(2); /* It was started just now. */
+    assert_int_equal(guests.complete_ms, now.ms + LONGEST + LONGEST / 499 + 2);
+    RECEIVE(3, COME, .term = TERM);
+    orders();
+    guests.complete_ms = 0;
+    RECEIVE(3, READY, .ms = 3000);
+    orders();
+    assert_int_equal(guests.complete_ms, now.ms + LONGEST + 12 - (3000 - 6));
+    guests.complete_ms = 0;
+    sl_guests_is_complete(&guests, now.ms, 6000);
+    assert_int_equal(guests.complete_ms, 0);
+    assert_int_equal(guests.reported, 1u << 2 | 1u << 3);
+}
+
+/* The next keeper must ask the nodes that had a route, even if they are no longer members. */
+UNIT_TEST(a_node_is_needed_until_the_leases_in_its_ledger_have_expired)
+{
+    guests.volatile_ms = 10000;
+    lead(0);
+    come(2);
+    assert_int_equal(sl_guests_ledgers(&guests, now.ms, 1u << 1), 1u << 1 | 1u << 2);
+    sl_guests_unlinked(&guests, now.ms, 2);
+    orders();
+    assert_int_equal(sl_guests_ledgers(&guests, now.ms + 9999, 0), 1u << 2);
+    assert_int_equal(sl_guests_ledgers(&guests, now.ms + 10000, 0), 0);
+    guests.barred = 1u << 2;
+    RECEIVE(2, COME, .term = TERM);
+    assert_string_equal(orders(), "2: NOT 7\n");
 }
 
 /* The link broke and was opened again. The keeper still has the grant; the client now has another
@@ -539,7 +648,7 @@ UNIT_TEST(an_unleased_grant_follows_its_client_to_a_new_link)
     RECEIVE(2, DO, .session = 6, .bytes = text("x"), .last = true);
     orders();
     sl_fence fence = acquire(&session[0], "k", 0);
-    sl_guests_unlinked(&guests, 2);
+    sl_guests_unlinked(&guests, now.ms, 2);
     assert_string_equal(orders(), "close 5, cut\nclose 6, cut\n");
     assert_int_equal(sl_guest_linger_ms(&guest[0], 0), 2000);
     assert_int_equal(sl_guest_linger_ms(&guest[0], 9000), 9000);
@@ -588,15 +697,15 @@ UNIT_TEST(grants_that_a_node_does_not_report_again_end)
     RECEIVE(3, DO, .session = 5, .bytes = text("x"), .last = true);
     orders();
     sl_fence here = acquire(&session[0], "k", 0), there = acquire(&session[1], "l", 0);
-    sl_guests_unlinked(&guests, 2);
+    sl_guests_unlinked(&guests, now.ms, 2);
     orders();
-    sl_guests_unlinked(&guests, 3);
+    sl_guests_unlinked(&guests, now.ms, 3);
     orders();
     assert_true(is_held("k", here));
     RECEIVE(2, COME, .term = TERM);
     orders();
     RECEIVE(2, READY, .ms = 0);
-    assert_string_equal(orders(), "end 5\n");
+    assert_string_equal(orders(), "2: HERE 7\nend 5\n");
     pass_effects();
     assert_false(is_held("k", here));
     assert_true(is_held("l", there)); /* Node 3 may still return. */

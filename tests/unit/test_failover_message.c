@@ -85,7 +85,9 @@ static const struct sl_failover_message full = {.term = 11,
                                                           .per = 3,
                                                           .buckets = 4,
                                                           .leased = true,
+                                                          .origin = 17,
                                                           .left_ms = 1000,
+                                                          .unsure_ms = 18,
                                                           .priority = -5,
                                                           .value = {"value", 5},
                                                           .note = {"note", 4}},
@@ -114,6 +116,8 @@ static void assert_fields(const struct sl_failover_message *m, const char *field
                 assert_true(same(m->key, full.key));
                 assert_int_equal(m->grant.fence, 15);
                 assert_int_equal(m->grant.left_ms, 1000);
+                assert_int_equal(m->grant.unsure_ms, 18);
+                assert_int_equal(m->grant.origin, 17);
                 assert_true(same(m->grant.note, full.grant.note));
                 break;
             case 'g':
@@ -156,6 +160,7 @@ UNIT_TEST(the_encoding_does_not_change)
                                      .ms = 3,
                                      .key = text("k"),
                                      .grant = {.fence = 9,
+                                               .origin = 8,
                                                .shared = true,
                                                .units = 1,
                                                .per = 2,
@@ -166,8 +171,9 @@ UNIT_TEST(the_encoding_does_not_change)
     sl_failover_write(&w, &m);
     static const char wanted[] =
         "*6\r\n$4\r\nR.DO\r\n$1\r\n7\r\n$3\r\n120\r\n$1\r\n0\r\n$1\r\n1\r\n$1\r\nx\r\n"
-        "*14\r\n$6\r\nR.HELD\r\n$1\r\n7\r\n$1\r\n1\r\n$1\r\n3\r\n$1\r\nk\r\n$1\r\n9\r\n"
-        "$1\r\n1\r\n$1\r\n1\r\n$1\r\n2\r\n$1\r\n1\r\n$2\r\n-1\r\n$2\r\n-1\r\n$"
+        "*16\r\n$6\r\nR.HELD\r\n$1\r\n7\r\n$1\r\n1\r\n$1\r\n3\r\n$1\r\nk\r\n$1\r\n9\r\n"
+        "$1\r\n8\r\n$1\r\n1\r\n$1\r\n1\r\n$1\r\n2\r\n$1\r\n1\r\n$2\r\n-1\r\n$2\r\n-"
+        "1\r\n$1\r\n0\r\n$"
         "1\r\nv\r\n"
         "$0\r\n\r\n";
     assert_int_equal(w.n, sizeof wanted - 1);
@@ -194,12 +200,13 @@ UNIT_TEST(an_invalid_message_is_rejected)
     assert_false(reads("COME 5\r\n"));
     assert_true(reads("R.DOUBT 5 2\r\n"));
     assert_false(reads("R.DOUBT 5 3\r\n"));
-    assert_true(reads("R.READY\r\n"));
+    assert_true(reads("R.READY 5\r\n"));
+    assert_false(reads("R.READY\r\n"));
     assert_true(reads("R.GONE 1 2\r\n"));
     assert_false(reads("R.GONE 1 x\r\n"));
-    assert_false(reads("R.HELD 7 1 3 k 9 0 1 1 1 0 1000 v\r\n"));
-    assert_true(reads("R.HELD 7 1 3 k 9 0 1 1 1 0 1000 v n\r\n"));
-    assert_false(reads("R.HELD 7 1 3 k 9 2 1 1 1 0 1000 v n\r\n"));
+    assert_false(reads("R.HELD 7 1 3 k 9 4 0 1 1 1 0 1000 0 v\r\n"));
+    assert_true(reads("R.HELD 7 1 3 k 9 4 0 1 1 1 0 1000 0 v n\r\n"));
+    assert_false(reads("R.HELD 7 1 3 k 9 4 2 1 1 1 0 1000 0 v n\r\n"));
 }
 
 int main(void)

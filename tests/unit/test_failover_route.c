@@ -98,13 +98,9 @@ static void say_message(const struct sl_failover_message *m)
         case SL_FAILOVER_READY: say("READY\n"); break;
         case SL_FAILOVER_LISTEN: say("LISTEN %d\n", m->yes); break;
         case SL_FAILOVER_ORIGIN:
-            if (m->session == 0)
-                say("ORIGIN %d of %d\n", (int)m->origin, (int)m->fence);
-            else {
-                assert_true(m->origin != 0 && m->fence == 0);
-                assert_true(m->origin == sessions[n].origin);
-            }
+            assert_true(m->origin != 0 && m->origin == sessions[n].origin);
             break;
+        case SL_FAILOVER_NOTED: say("NOTED %d\n", (int)m->fence); break;
         case SL_FAILOVER_WITHDRAW:
             say("WITHDRAW %.*s above %d\n", (int)m->key.n, m->key.at, (int)m->fence);
             withdrawn_origin = m->origin;
@@ -125,6 +121,8 @@ static void say_message(const struct sl_failover_message *m)
         case SL_FAILOVER_RECLAIM:
             say("RECLAIM %d %.*s %d left %d\n", n, (int)m->key.n, m->key.at,
                 (int)m->grant.fence, m->grant.leased ? (int)m->grant.left_ms : -1);
+            assert_int_equal(m->ms, now - route.here_ms);
+            if (m->grant.origin != 0) say("of %d\n", (int)m->grant.origin);
             break;
         default: fail();
     }
@@ -306,9 +304,9 @@ UNIT_TEST(every_keeper_learns_the_clients_once)
 
 /* --- The ledger ------------------------------------------------------------------------------- */
 
-/* The lease expires here no later than at the keeper: the time counts from the request, and is
- * shorter by 1/500. */
-UNIT_TEST(the_record_of_a_lease_expires_no_later_than_the_lease)
+/* A lease is certainly valid until it expires at the keeper: the time counts from the request, and is
+ * shorter by 1/500. It has certainly expired when that time has passed since the reply, and 1/499. */
+UNIT_TEST(a_record_has_the_first_and_the_last_time_at_which_the_lease_may_expire)
 {
     open_route(7);
     SUBMIT(1, "ACQUIRE", .verb = SL_ROUTE_ACQUIRE);
@@ -317,10 +315,12 @@ UNIT_TEST(the_record_of_a_lease_expires_no_later_than_the_lease)
     RECEIVE(HELD, .session = 1, .yes = true, .ms = 50, .key = text("k"),
             .grant = {.fence = 5, .leased = true, .left_ms = 10000});
     const struct sl_record *x = sl_ledger_find(&route.ledger, 5);
-    assert_int_equal(x->end_ms, 1000 + 10050 - 10050 / 500 - 1);
+    assert_int_equal(x->sure_ms, 1000 + 10050 - 10050 / 500 - 1);
+    assert_int_equal(x->end_ms, 1400 + 10000 + 10000 / 499 + 5);
     RECEIVE(NOTE, .ms = 1300, .key = text("l"),
             .grant = {.fence = 6, .leased = true, .left_ms = 10000});
-    assert_int_equal(sl_ledger_find(&route.ledger, 6)->end_ms, 1300 + 10000 - 21);
+    assert_int_equal(sl_ledger_find(&route.ledger, 6)->sure_ms, 1300 + 10000 - 21);
+    assert_int_equal(sl_ledger_find(&route.ledger, 6)->end_ms, 1400 + 10000 + 25);
 }
 
 UNIT_TEST(the_next_keeper_learns_the_grants_before_the_requests)
@@ -338,8 +338,8 @@ UNIT_TEST(the_next_keeper_learns_the_grants_before_the_requests)
     orders();
     RECEIVE(HERE, .term = 8);
     assert_string_equal(orders(), "CLOCK 2000\n"
-                                  "CLIENT bob\nRECLAIM 0 l 7 left 8979\n"
-                                  "describe 1\nRECLAIM 1 k 5 left 8979\n"
+                                  "CLIENT bob\nRECLAIM 0 l 7 left 9025\n"
+                                  "describe 1\nRECLAIM 1 k 5 left 9025\n"
                                   "describe 2\nRECLAIM 2 m 6 left -1\n"
                                   "READY\ndescribe 3\nDO 3 waited 1000: three\n");
 }
@@ -357,7 +357,7 @@ UNIT_TEST(a_grant_that_has_ended_is_not_handed_over)
     orders();
     RECEIVE(HERE, .term = 8);
     assert_string_equal(orders(), "CLOCK 2000\ndescribe 3\nnothing\n"
-                                  "describe 1\nRECLAIM 1 k 5 left 8979\nREADY\n");
+                                  "describe 1\nRECLAIM 1 k 5 left 9025\nREADY\n");
 }
 
 UNIT_TEST(a_grant_that_is_being_released_is_not_handed_over)
@@ -460,7 +460,7 @@ UNIT_TEST(a_withdrawal_spares_the_grants_that_the_client_knows)
     orders();
     RECEIVE(HERE, .term = 8);
     assert_string_equal(orders(), "CLOCK 1000\nWITHDRAW k above 5\n"
-                                  "describe 1\nRECLAIM 1 k 5 left 9979\nREADY\n"
+                                  "describe 1\nRECLAIM 1 k 5 left 10025\nREADY\n"
                                   "DO 1 waited 0: ACQUIRE\n");
     /* The client knows the second grant too. It has another origin. */
     RECEIVE(HELD, .session = 1, .yes = true, .key = text("k"),
@@ -552,8 +552,8 @@ UNIT_TEST(the_origin_of_a_grant_is_handed_over)
     sl_route_keeper(&route, now, 2, 7);
     orders();
     RECEIVE(HERE, .term = 7);
-    assert_string_equal(orders(), "CLOCK 1000\nORIGIN 77 of 5\nCLIENT \n"
-                                  "RECLAIM 0 k 5 left 1000\nREADY\n");
+    assert_string_equal(orders(), "CLOCK 1000\nCLIENT \n"
+                                  "RECLAIM 0 k 5 left 1000\nof 77\nREADY\n");
 }
 
 UNIT_TEST(a_grant_for_a_client_that_has_left_is_returned)

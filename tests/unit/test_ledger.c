@@ -57,6 +57,7 @@ static struct sl_record record(sl_fence fence, const char *key, sl_ms end_ms)
                               .per = 1,
                               .buckets = 1,
                               .end_ms = end_ms,
+                              .sure_ms = end_ms,
                               .key = text(key),
                               .value = text("v"),
                               .note = text("n")};
@@ -138,7 +139,7 @@ static void an_extension_does_not_change_the_client(void **state)
     assert_int_equal(ledger.bytes, bytes);
     const struct sl_grant_view v = sl_record_view(x, 0);
     assert_text(v.name, "backup");
-    const struct sl_record again = sl_record_of(x->key, &v, 0, 4000);
+    const struct sl_record again = sl_record_of(x->key, &v, 0, 4000, 4000);
     assert_text(again.address, "10.0.0.7:1 via node 2");
 }
 
@@ -148,6 +149,10 @@ static void a_late_report_does_not_make_a_record_expire_earlier(void **state)
     put(5, "k", 3000, &conns[0]);
     put(5, "k", 2000, NULL);
     assert_int_equal(sl_ledger_find(&ledger, 5)->end_ms, 3000);
+    struct sl_record late = record(5, "k", 2000);
+    late.sure_ms = 1000;
+    assert_true(sl_ledger_put(&ledger, &late, NULL));
+    assert_int_equal(sl_ledger_find(&ledger, 5)->sure_ms, 3000);
 }
 
 static void a_grant_without_a_session_stays_so(void **state)
@@ -238,7 +243,7 @@ static void a_record_is_as_the_table_sees_it(void **state)
                                     .origin = 99,
                                     .value = text("value"),
                                     .note = text("note")};
-    const struct sl_record r = sl_record_of(text("key"), &v, 8, 1600);
+    const struct sl_record r = sl_record_of(text("key"), &v, 8, 1600, 1550);
     assert_text(r.key, "key");
     assert_int_equal(r.session, 8);
     assert_true(sl_ledger_put(&ledger, &r, &conns[0]));
@@ -250,6 +255,7 @@ static void a_record_is_as_the_table_sees_it(void **state)
     assert_int_equal(w.units * 100 + w.per * 10 + w.buckets, 234);
     assert_int_equal(w.priority, -5);
     assert_int_equal(w.left_ms, 600);
+    assert_int_equal(w.unsure_ms, 50);
     assert_text(w.value, "value");
     assert_text(w.note, "note");
     const struct sl_record forever = record(18, "k", SL_NEVER);

@@ -42,15 +42,18 @@ static struct sl_bytes draw_bytes(char to[5000])
 static struct sl_grant_view draw_view(void)
 {
     bool leased = draw() % 2 == 0;
+    sl_ms left_ms = leased ? (sl_ms)draw_to(SL_FENCE_MAX) : SL_NEVER;
     return (struct sl_grant_view){
         .fence = draw_to(SL_FENCE_MAX),
+        .origin = draw_to(SL_FENCE_MAX),
         .shared = draw() % 2 == 0,
         .leased = leased,
         .units = (uint32_t)draw_to(UINT32_MAX),
         .per = (uint32_t)draw_to(UINT32_MAX),
         .buckets = (uint32_t)draw_to(UINT32_MAX),
         .priority = (int32_t)((int64_t)draw_to(UINT32_MAX) + INT32_MIN),
-        .left_ms = leased ? (sl_ms)draw_to(SL_FENCE_MAX) : SL_NEVER,
+        .left_ms = left_ms,
+        .unsure_ms = leased ? (sl_ms)draw_to((uint64_t)left_ms) : 0,
         .value = draw_bytes(bytes[1]),
         .note = draw_bytes(bytes[2])};
 }
@@ -65,7 +68,8 @@ static void assert_same(const struct sl_grant_view *a, const struct sl_grant_vie
     assert_true(a->fence == b->fence && a->shared == b->shared &&
                 a->leased == b->leased && a->units == b->units && a->per == b->per &&
                 a->buckets == b->buckets && a->priority == b->priority &&
-                a->left_ms == b->left_ms);
+                a->left_ms == b->left_ms && a->origin == b->origin &&
+                a->unsure_ms == b->unsure_ms);
     assert_true(same_bytes(a->value, b->value) && same_bytes(a->note, b->note));
 }
 
@@ -114,8 +118,8 @@ static struct sl_bytes text(const char *at)
 
 static bool reads(size_t at, const char *word)
 {
-    static const char *const good[SL_RECORD_FIELDS] = {"k", "5",  "0",    "1", "1",
-                                                       "1", "-3", "1000", "",  ""};
+    static const char *const good[SL_RECORD_FIELDS] = {
+        "k", "5", "7", "0", "1", "1", "1", "-3", "1000", "20", "", ""};
     struct sl_bytes words[SL_RECORD_FIELDS];
     struct sl_grant_view v;
     struct sl_bytes key;
@@ -131,24 +135,26 @@ static void an_invalid_record_is_rejected(void **state)
         "1.5", "--1", "+1", "-2147483649", "99999999999999999999"};
     (void)state;
     assert_true(reads(0, "k"));
-    for (size_t at = 1; at <= 7; at++)
+    for (size_t at = 1; at <= 9; at++)
         for (size_t i = 0; i < sizeof never / sizeof *never; i++)
             assert_false(reads(at, never[i]));
-    assert_true(reads(2, "1"));
-    assert_false(reads(2, "2"));
-    for (size_t at = 3; at <= 5; at++) {
+    assert_true(reads(3, "1"));
+    assert_false(reads(3, "2"));
+    for (size_t at = 4; at <= 6; at++) {
         assert_true(reads(at, "4294967295"));
         assert_false(reads(at, "4294967296"));
         assert_false(reads(at, "-1"));
     }
     assert_true(reads(1, "9007199254740991"));
     assert_false(reads(1, "9007199254740992"));
-    assert_true(reads(6, "-2147483648"));
-    assert_true(reads(6, "2147483647"));
-    assert_false(reads(6, "2147483648"));
-    assert_true(reads(7, "-1"));
-    assert_false(reads(7, "-2"));
-    assert_true(reads(8, "anything"));
+    assert_false(reads(2, "9007199254740992"));
+    assert_true(reads(7, "-2147483648"));
+    assert_true(reads(7, "2147483647"));
+    assert_false(reads(7, "2147483648"));
+    assert_true(reads(8, "-1"));
+    assert_false(reads(8, "-2"));
+    assert_false(reads(9, "-1"));
+    assert_true(reads(10, "anything"));
 }
 
 static void a_number_is_digits_alone(void **state)

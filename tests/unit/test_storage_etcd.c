@@ -450,11 +450,11 @@ static struct sl_storage_term look(struct stage *s)
     return got.term_record;
 }
 
-static void must_be(struct sl_storage_term got, sl_ms clock_ms, bool settled,
+static void must_be(struct sl_storage_term got, sl_ms clock_ms, uint32_t ledgers,
                     bool resigned)
 {
     assert_int_equal(got.clock_ms, clock_ms);
-    assert_int_equal(got.settled, settled);
+    assert_int_equal(got.ledgers, ledgers);
     assert_int_equal(got.resigned, resigned);
 }
 
@@ -467,19 +467,19 @@ static int claim_at(struct stage *s, uint64_t term, sl_ms clock_ms,
 }
 
 static struct sl_storage_op mark(enum sl_storage_op_type type, uint64_t term,
-                                 sl_ms clock_ms, bool settled)
+                                 sl_ms clock_ms, uint32_t ledgers)
 {
     return (struct sl_storage_op){.type = type,
                                   .term = term,
                                   .fence_limit = 100,
                                   .longest_ms = 7,
                                   .clock_ms = clock_ms,
-                                  .settled = settled};
+                                  .ledgers = ledgers};
 }
 
-static int renew_at(struct stage *s, uint64_t term, sl_ms clock_ms, bool settled)
+static int renew_at(struct stage *s, uint64_t term, sl_ms clock_ms, uint32_t ledgers)
 {
-    struct sl_storage_op op = mark(SL_STORAGE_RENEW, term, clock_ms, settled);
+    struct sl_storage_op op = mark(SL_STORAGE_RENEW, term, clock_ms, ledgers);
     return do_op(s, &op, NULL);
 }
 

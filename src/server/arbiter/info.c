@@ -147,6 +147,7 @@ void sl_info_put_keeper(const struct server *s, struct sl_info *t)
     sl_info_put(t, "forwarded_here:%" PRIu64, r.served);
     sl_info_put(t, "forwarding_connections:%zu", r.proxies);
     sl_info_put(t, "handover_grants:%zu", r.records);
+    sl_info_put(t, "handover_complete:%d", r.known);
     sl_info_put(t, "reclaimed:%" PRIu64, r.reclaimed);
     sl_info_put(t, "reclaims_rejected:%" PRIu64, r.refused);
     sl_info_put(t, "engine_trouble:%s", trouble);

@@ -13,8 +13,9 @@
 struct sl_local_observer {
     /* The client of a connection is about to be described to the table. */
     void (*described)(struct conn *c);
-    /* A connection has acquired a lock, or has extended its lease. */
-    void (*held)(struct conn *c, struct sl_bytes key, sl_fence fence, bool fresh);
+    /* A connection has acquired a lock, or has extended its lease. Returns the position for which the
+     * reply must wait, of sl_state_noted(); 0: none; or SL_STATE_FAILED. */
+    uint64_t (*held)(struct conn *c, struct sl_bytes key, sl_fence fence, bool fresh);
     /* A grant has ended. `at_once`: the holder may not know that, so the report must not be
      * delayed. */
     void (*gone)(struct server *s, sl_fence fence, bool at_once);

@@ -1,5 +1,5 @@
-/* local_parked.c - requests that wait for the journal: parks a request until its change, or the
- * changes that it shows, are durable; then answers it, or undoes its change. */
+/* local_parked.c - requests that wait for the journal, or for another node: parks a request until its
+ * change, or the changes that it shows, are durable; then answers it, or undoes its change. */
 #include <assert.h>
 #include <string.h>
 
@@ -50,10 +50,11 @@ void sl_local_answer_durably(struct request *r, uint64_t position,
 
 /* --- Grants ---------------------------------------------------------------------------- */
 
-static void notify_held(struct request *r, sl_fence fence, bool fresh)
+/* Returns the position for which the reply must wait. */
+static uint64_t notify_held(struct request *r, sl_fence fence, bool fresh)
 {
     const struct sl_local_observer *o = sl_local_of(r->s)->observer;
-    if (o != NULL) o->held(r->c, r->key, fence, fresh);
+    return o != NULL ? o->held(r->c, r->key, fence, fresh) : 0;
 }
 
 void sl_local_take_back(const struct request *r, const struct sl_grant *g)
@@ -78,21 +79,15 @@ static void answer_grant(struct request *r, const struct sl_grant *g)
     struct server *s = r->s;
     s->stats.grants++;
     if (g->lease_ms > 0) sl_state_given(s, g->lease_ms);
-    notify_held(r, g->fence, true);
     const struct answer a = {.status = SLUICE_OK, .grant = g};
     struct sl_bytes key = key_for_event(r);
     sl_request_answer(r, &a);
     sl_event_granted(s, key, g);
 }
 
-void sl_local_granted(struct request *r, const struct sl_grant *g)
+/* Acknowledge a grant when this position allows it. */
+static void answer_grant_at(struct request *r, const struct sl_grant *g, uint64_t need)
 {
-    uint64_t need = sl_state_need(r->s);
-    /* If the write fails, the connection is closed, and a grant without a lease ends with it. */
-    if (g->lease_ms == 0) sl_input_holds(r->c);
-    else if (need == 0)
-        need = sl_state_answers(
-            r->s, &(struct sl_undo_change){.key = r->key, .fence = g->fence});
     if (need == 0) {
         answer_grant(r, g);
         return;
@@ -109,8 +104,22 @@ void sl_local_granted(struct request *r, const struct sl_grant *g)
         return;
     }
     k->grant = *g;
+}
+
+void sl_local_granted(struct request *r, const struct sl_grant *g)
+{
+    uint64_t need = sl_state_need(r->s);
+    /* If the write fails, the connection is closed, and a grant without a lease ends with it. */
+    if (g->lease_ms == 0) sl_input_holds(r->c);
+    else if (need == 0)
+        need = sl_state_answers(
+            r->s, &(struct sl_undo_change){.key = r->key, .fence = g->fence});
     /* If the keeper fails before the reply, the client's node must know of the grant, to drop it. */
-    if (k->c->proxy != NULL) notify_held(k, g->fence, true);
+    if (need == 0 || (need != SL_STATE_FAILED && r->c->proxy != NULL)) {
+        uint64_t note = notify_held(r, g->fence, true);
+        if (need == 0) need = note;
+    }
+    answer_grant_at(r, g, need);
 }
 
 /* --- Extensions ------------------------------------------------------------------------ */
@@ -122,7 +131,6 @@ static void answer_extended(struct request *r, sl_ms left)
     struct sl_bytes key = key_for_event(r);
     sl_fence fence = r->fence;
     s->stats.extends++;
-    notify_held(r, fence, false);
     sl_request_answer_number(r, left);
     sl_local_publish(s, &(struct sl_event){.type = SL_EVENT_EXTENDED,
                                            .key = key,
@@ -145,15 +153,10 @@ static bool is_extended(const struct request *r)
            v.end_ms >= r->end_ms;
 }
 
-void sl_local_extended(struct request *r, uint64_t position, sl_ms left)
+/* Acknowledge an extension when this position allows it. */
+static void answer_extended_at(struct request *r, uint64_t position, sl_ms left)
 {
     struct sl_grant_view v;
-    if (position == 0)
-        position = sl_state_answers(r->s,
-                                    &(struct sl_undo_change){.key = r->key,
-                                                             .fence = r->fence,
-                                                             .before_ms = r->before_ms,
-                                                             .value = r->extra});
     if (position == 0) {
         answer_extended(r, left);
         return;
@@ -171,12 +174,26 @@ void sl_local_extended(struct request *r, uint64_t position, sl_ms left)
     else undo_extension(&extended);
 }
 
+void sl_local_extended(struct request *r, uint64_t position, sl_ms left)
+{
+    if (position == 0)
+        position = sl_state_answers(r->s,
+                                    &(struct sl_undo_change){.key = r->key,
+                                                             .fence = r->fence,
+                                                             .before_ms = r->before_ms,
+                                                             .value = r->extra});
+    if (position == 0) position = notify_held(r, r->fence, false);
+    answer_extended_at(r, position, left);
+}
+
 /* --- The outcome ------------------------------------------------------------------------ */
 
 void sl_local_undo(struct request *r)
 {
-    if (r->outcome == SL_PARKED_GRANT) sl_local_take_back(r, &r->grant);
-    else if (r->outcome == SL_PARKED_EXTENSION || r->outcome == SL_PARKED_LEFT)
+    if (r->outcome == SL_PARKED_GRANT) {
+        sl_local_take_back(r, &r->grant);
+        if (r->noted) sl_local_notify_gone(r->s, r->grant.fence, false);
+    } else if (r->outcome == SL_PARKED_EXTENSION || r->outcome == SL_PARKED_LEFT)
         undo_extension(r);
     else return;
     if (r->outcome != SL_PARKED_LEFT) r->outcome = SL_PARKED_UNDONE;
@@ -188,18 +205,20 @@ void sl_local_deliver(struct request *r, bool durable)
         case SL_PARKED_TO_RUN: assert(false); break;
         case SL_PARKED_GRANT: {
             const struct sl_grant g = r->grant;
+            bool noted = r->noted;
             assert(durable);
             r->outcome = SL_PARKED_TO_RUN;
             /* If the journal was slow, the lease may have expired. */
-            if (sl_table_holds(r->s->table, r->s->now, r->key, g.fence))
-                answer_grant(r, &g);
-            else sl_request_resume(r);
+            if (!sl_table_holds(r->s->table, r->s->now, r->key, g.fence))
+                sl_request_resume(r);
+            else answer_grant_at(r, &g, noted ? 0 : notify_held(r, g.fence, true));
             break;
         }
         case SL_PARKED_EXTENSION:
             assert(durable);
-            if (is_extended(r)) answer_extended(r, r->number);
-            else sl_request_resume(r); /* The grant has ended. */
+            if (!is_extended(r)) sl_request_resume(r); /* The grant has ended. */
+            else if (r->noted) answer_extended(r, r->number);
+            else answer_extended_at(r, notify_held(r, r->fence, false), r->number);
             break;
         case SL_PARKED_NUMBER:
             if (durable) sl_request_answer_number(r, r->number);

@@ -24,6 +24,7 @@ struct sl_state *sl_state_new(struct server *s)
     st->lease_cap_ms = s->settings->lease_ms_max;
     sl_list_init(&st->deferred);
     sl_list_init(&st->parked);
+    sl_list_init(&st->noting);
     sl_list_init(&st->next_turn);
     sl_list_init(&st->resuming);
     return st;
@@ -249,6 +250,7 @@ static struct request *park(struct request *r, struct sl_list *list)
     k->outcome = SL_PARKED_TO_RUN;
     k->position = 0;
     k->parks = 0;
+    k->noted = false;
     assert(sl_list_empty(&k->place));
     sl_list_append(list, &k->place);
     k->s->state->deferred_count++;
@@ -258,11 +260,31 @@ static struct request *park(struct request *r, struct sl_list *list)
 struct request *sl_state_park(struct request *r, uint64_t position,
                               enum sl_parked outcome)
 {
-    struct request *k = park(r, &r->s->state->parked);
+    struct sl_state *st = r->s->state;
+    bool noted = (position & SL_STATE_NOTE) != 0;
+    struct request *k = park(r, noted ? &st->noting : &st->parked);
     if (k == NULL) return NULL;
     k->position = position;
     k->outcome = (uint8_t)outcome;
+    k->noted = noted;
     return k;
+}
+
+void sl_state_noted(struct server *s, uint64_t number)
+{
+    struct sl_state *st = s->state;
+    while (!sl_list_empty(&st->noting)) {
+        struct request *r = sl_container_of(st->noting.next, struct request, place);
+        if (r->position > SL_STATE_NOTE + number) return;
+        if (r->outcome == SL_PARKED_LEFT) {
+            sl_state_drop_left(r);
+            continue;
+        }
+        r->position = 0;
+        sl_list_remove(&r->place);
+        sl_list_append(&st->resuming, &r->place);
+        sl_server_go_on(s);
+    }
 }
 
 void sl_state_durable(struct server *s, uint64_t position)

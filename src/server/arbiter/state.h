@@ -18,7 +18,7 @@
  *
  * A change that must be durable before it is acknowledged takes effect in the table at once. Its
  * request is *parked* until the journal is durable; if the journal fails, the server undoes the
- * change. Until then, requests that would show the change are parked, too. Any other change is
+ * change. The keeper also parks a lease of a client of its own node until another node has recorded it. Until then, requests that would show the change are parked, too. Any other change is
  * answered at once, and its reply leaves when the record is written; if the write fails, the server
  * undoes this change, too.
  *
@@ -89,7 +89,8 @@ void sl_state_given(struct server *s, sl_ms lease_ms);
 void sl_state_count_waiter(struct request *r, sl_ms lease_ms);
 void sl_state_uncount_waiter(struct request *r);
 
-/* Keep the request until this position of the journal is durable. Then it runs again, or, if its
+/* Keep the request until this position of the journal is durable; or, if it is SL_STATE_NOTE plus a number,
+ * until sl_state_noted() reports the number. Then it runs again, or, if its
  * outcome is known, sl_local_deliver() answers it; the caller stores the outcome in the kept
  * request. Returns NULL if out of memory; then the request has been answered with an error. */
 enum sl_parked {
@@ -102,8 +103,13 @@ enum sl_parked {
     SL_PARKED_EVENT,     /* Not a request: an event, see sl_state_publish(). */
     SL_PARKED_LEFT       /* Not a request: an extension whose client has left. */
 };
+#define SL_STATE_NOTE (1ull << 63)
 struct request *sl_state_park(struct request *r, uint64_t position,
                               enum sl_parked outcome);
+
+/* Another node has recorded the leases of all notes up to this number. Do not park a request for a
+ * lower number than that of the last one. */
+void sl_state_noted(struct server *s, uint64_t number);
 
 /* The client of a parked extension has disconnected. Its extension stays: the reply to a later EXTEND
  * may show it, and its record will be in the journal. If the journal fails first, the extension is

@@ -31,12 +31,14 @@ struct sl_state {
     struct sl_longest longest;
     /* Number of waiters in the lock table, by length of the requested lease. */
     uint32_t waiting[SL_LENGTHS];
-    struct sl_list deferred;  /* Requests that wait for a higher limit. */
-    struct sl_list parked;    /* Requests and events that wait for a position of the
+    struct sl_list deferred; /* Requests that wait for a higher limit. */
+    struct sl_list parked;   /* Requests and events that wait for a position of the
                                * journal. */
+    struct sl_list noting; /* Requests that wait for another node, in the order of their
+                               * numbers. */
     struct sl_list resuming;  /* Requests that can run again now. */
     struct sl_list next_turn; /* Requests that run again in the next loop iteration. */
-    size_t deferred_count;    /* Number of requests on all four lists. */
+    size_t deferred_count;    /* Number of requests on all five lists. */
     sl_fence fence_seen;      /* The last fence one second ago. */
     sl_ms granted_ms;         /* When the last fence last changed. */
     uint64_t writes, errors, restored;

@@ -44,7 +44,7 @@ void sl_state_written(struct server *s, bool ok)
     if (s->state->writing) sl_state_end_writing(s, ok ? 0 : EIO);
 }
 
-/* Run a request again that waits for the journal of this node, which is no longer the keeper. An extension
+/* Run a request again that waits for the journal or the witness of this node, which is no longer the keeper. An extension
  * that was not acknowledged is not undone: then the next keeper holds the lease longer than its holder
  * knows. */
 static void requeue(struct request *r,
@@ -77,5 +77,7 @@ void sl_state_end_term(struct server *s,
     sl_table_set_authority(s->table, 0);
     while (!sl_list_empty(&st->parked))
         requeue(sl_container_of(st->parked.next, struct request, place), unwanted);
+    while (!sl_list_empty(&st->noting))
+        requeue(sl_container_of(st->noting.next, struct request, place), unwanted);
     sl_state_retry(s);
 }

@@ -204,7 +204,8 @@ void sl_proxy_carry_out(struct server *s)
     struct sl_guests_order o;
     for (;;) {
         /* `linked` is needed only if reports are due. */
-        uint32_t linked = g->witness.due_ms <= s->now.ms ? sl_proxy_linked(s) : 0;
+        uint32_t linked = sl_witness_is_due(&g->witness, s->now.ms) ? sl_proxy_linked(s)
+                                                                    : 0;
         if (!sl_guests_next(g, s->now, linked, &o)) return;
         carry_out(s, &o);
     }
@@ -212,16 +213,24 @@ void sl_proxy_carry_out(struct server *s)
 
 /* --- Calls from the local arbiter and from links -------------------------------------------- */
 
-void sl_forward_held(struct conn *c, struct sl_bytes key, sl_fence fence, bool fresh)
+uint64_t sl_forward_held(struct conn *c, struct sl_bytes key, sl_fence fence,
+                         bool fresh)
 {
     struct server *s = c->server;
     struct sl_failover_message m[2];
     struct sl_guest *guest = c->session->guest;
-    if (s->forward == NULL) return;
+    if (s->forward == NULL) return 0;
+    if (guest == NULL) { /* sl_forward_pump() sends the notes of this loop iteration. */
+        uint64_t number = sl_failover_note(&s->forward->node, s->now, key, fence);
+        return number == 0                ? 0
+               : number == SL_NOTE_FAILED ? SL_STATE_FAILED
+                                          : SL_STATE_NOTE + number;
+    }
     size_t n = sl_guests_held(&s->forward->node.guests, s->now, guest, key, fence,
                               fresh, m);
     for (size_t i = 0; i < n; i++) sl_forward_send(s, guest->node, &m[i]);
     sl_proxy_carry_out(s);
+    return 0;
 }
 
 void sl_forward_gone(struct server *s, sl_fence fence, bool at_once)

@@ -197,6 +197,7 @@ static void submit_op(struct server *s, struct sl_term_op *d,
                                    .fence_limit = o->fence_limit,
                                    .longest_ms = o->longest_ms,
                                    .clock_ms = o->clock_ms,
+                                   .ledgers = o->ledgers,
                                    .writes = o->writes,
                                    .write_count = o->write_count,
                                    .key = o->after,
@@ -392,18 +393,17 @@ bool sl_forward_pump(struct arbiter *a)
     struct server *s = a->s;
     struct sl_failover *f = &s->forward->node;
     struct sl_failover_order o;
-    bool waited = f->guests.resigner != 0;
+    bool waited = f->ends_early;
     if (f->resigning && !s->forward->holders_closed) close_unleased_holders(s);
     sl_failover_tick(f, s->now.ms);
-    if (waited && f->guests.resigner == 0)
-        log_term(
-            SL_LOG_INFO,
-            "the last keeper resigned, and all other nodes have reported; granting "
-            "locks",
-            f->guests.term, "waited_ms", s->now.ms - f->journal.begun_at_ms);
+    if (waited && !f->ends_early)
+        log_term(SL_LOG_INFO, "all other nodes have reported their locks",
+                 f->guests.term, "locks_wait_ms",
+                 f->quiet_until_ms > s->now.ms ? f->quiet_until_ms - s->now.ms : 0);
     sl_proxy_carry_out(s);
     sl_forward_carry_out(s);
     while (sl_failover_next(f, s->now.ms, &o)) carry_out(s, &o);
+    if (f->route.leads) sl_state_noted(s, sl_failover_noted(f));
     bool all_done = continue_work(s);
     if (stop_due(s) <= s->now.ms) sl_server_stop(s, s->forward->stop_why);
     return all_done;
@@ -531,6 +531,7 @@ void sl_forward_view(const struct server *s, struct sl_forward_view *out)
         .leads = r->leads,
         .resigning = f->node.resigning,
         .open = r->open,
+        .known = r->leads && f->node.ledgers != 0,
         .authority_ms = v.authority_end_ms > s->now.ms ? v.authority_end_ms - s->now.ms
                                                        : 0,
         .queued = r->queued_count,

@@ -21,7 +21,7 @@
  *
  *     format                         "1"
  *     keeper                         "term node nonce clock_ms"
- *     keeper/beat                    "number fence_limit longest_ms term clock_ms settled resigned"
+ *     keeper/beat                    "number fence_limit longest_ms term clock_ms ledgers resigned"
  *     d/<bytes of table: 2><table><key>   the value
  *     journal/<key>                  a row of the keeper's journal
  *     r/<request>                    "term id": committed, at the revision of this key

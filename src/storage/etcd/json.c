@@ -342,7 +342,7 @@ bool sl_etcd_json_is(const json_t *kv, const struct sl_etcd_key *k)
     return strcmp(key, wanted) == 0;
 }
 
-/* Read the value of "keeper". A new term is neither settled nor resigned. Versions
+/* Read the value of "keeper". A new term has no ledgers, and is not resigned. Versions
  * before the journal wrote no clock. */
 static void read_keeper(const json_t *kv, struct sl_storage_term *out,
                         char nonce[SL_ETCD_NONCE_BYTES])
@@ -350,7 +350,8 @@ static void read_keeper(const json_t *kv, struct sl_storage_term *out,
     char value[200], whose[SL_ETCD_NONCE_BYTES] = "";
     sl_etcd_json_text(kv, value, sizeof value);
     out->clock_ms = 0;
-    out->settled = out->resigned = false;
+    out->ledgers = 0;
+    out->resigned = false;
     sscanf(value, "%" SCNu64 " %" SCNu32 " %39s %" SCNd64, &out->term, &out->node,
            whose, &out->clock_ms);
     if (nonce != NULL) memcpy(nonce, whose, sizeof whose);
@@ -364,14 +365,15 @@ static void read_beat(const json_t *kv, struct sl_storage_term *out)
     char value[200];
     uint64_t term = 0;
     sl_ms clock_ms = 0;
-    unsigned settled = 0, resigned = 0;
+    uint32_t ledgers = 0;
+    unsigned resigned = 0;
     sl_etcd_json_text(kv, value, sizeof value);
-    sscanf(value, "%*u %" SCNu64 " %" SCNd64 " %" SCNu64 " %" SCNd64 " %u %u",
-           &out->fence_limit, &out->longest_ms, &term, &clock_ms, &settled, &resigned);
+    sscanf(value, "%*u %" SCNu64 " %" SCNd64 " %" SCNu64 " %" SCNd64 " %" SCNu32 " %u",
+           &out->fence_limit, &out->longest_ms, &term, &clock_ms, &ledgers, &resigned);
     out->heartbeat = sl_etcd_json_number(kv, "mod_revision");
     if (term == 0 || term != out->term) return;
     out->clock_ms = clock_ms;
-    out->settled = settled != 0;
+    out->ledgers = ledgers;
     out->resigned = resigned != 0;
 }
 

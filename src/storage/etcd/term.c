@@ -129,7 +129,8 @@ static void claimed(struct sl_etcd *e, const struct sl_storage_term *before)
     now.term = op->term + 1;
     now.node = op->node;
     now.clock_ms = op->clock_ms;
-    now.settled = now.resigned = false;
+    now.ledgers = 0;
+    now.resigned = false;
     sl_etcd_note_term(e, &now);
     sl_etcd_lease_take(e, 0); /* The first commit will need a lease. */
     end_claim(e, SLUICE_OK);
@@ -249,9 +250,9 @@ static void build_renewal(struct sl_etcd_text *t, struct sl_etcd *e)
     char value[150];
     int n = snprintf(value, sizeof value,
                      "%" PRIu64 " %" PRIu64 " %" PRId64 " %" PRIu64 " %" PRId64
-                     " %d %d",
+                     " %" PRIu32 " %d",
                      ++e->number, op->fence_limit, op->longest_ms, op->term,
-                     op->clock_ms, op->settled, op->type == SL_STORAGE_RESIGN);
+                     op->clock_ms, op->ledgers, op->type == SL_STORAGE_RESIGN);
     sl_etcd_key_of(e, &heartbeat, "keeper/beat");
     sl_etcd_text_clear(t);
     sl_etcd_txn_begin(t);

@@ -28,7 +28,7 @@ static bool same(const struct sl_storage_term *a, const struct sl_storage_term *
 {
     return a->term == b->term && a->node == b->node && a->heartbeat == b->heartbeat &&
            a->fence_limit == b->fence_limit && a->longest_ms == b->longest_ms &&
-           a->clock_ms == b->clock_ms && a->settled == b->settled &&
+           a->clock_ms == b->clock_ms && a->ledgers == b->ledgers &&
            a->resigned == b->resigned;
 }
 

@@ -1,0 +1,124 @@
+/* takeover.c - the wait of a new keeper, and what the last keeper has done to shorten it. */
+#include "failover/takeover.h"
+
+/* --- The new keeper ---------------------------------------------------------------------------- */
+
+static uint32_t members_of(const struct sl_failover *f)
+{
+    uint32_t members = 0;
+    for (uint32_t i = 1; i < SL_ELECTION_NODES_MAX; i++)
+        if (sl_election_has_member(f->election, i)) members |= 1u << i;
+    return members;
+}
+
+void sl_takeover_lead(struct sl_failover *f, sl_ms now_ms,
+                      const struct sl_failover_order *o)
+{
+    const struct sl_storage_term *before = &o->before;
+    struct sl_guests *g = &f->guests;
+    uint32_t last = before->node % SL_ELECTION_NODES_MAX;
+    uint32_t ledgers = before->resigned ? members_of(f) : before->ledgers;
+    f->quiet_until_ms = o->quiet_ms > 0 ? sl_ms_after(now_ms, o->quiet_ms) : 0;
+    f->authority_until_ms = sl_ms_after(now_ms, o->authority_ms);
+    f->ends_early = o->quiet_ms > 0 && ledgers != 0;
+    g->resigner = before->resigned ? last : 0;
+    g->needed = ledgers & ~(1u << last | 1u << f->settings.self);
+    f->ledgers = f->ledgers_sent = 0;
+    f->no_ledgers = true;
+    f->alone_until_ms = 0;
+    /* Until the leases of earlier keepers have expired, a node may be the only one that has them, even
+     * if it is no longer a member. */
+    for (uint32_t i = 1; i < SL_ELECTION_NODES_MAX; i++)
+        if (((before->ledgers | 1u << last) >> i & 1) != 0)
+            g->nodes[i].until_ms = f->quiet_until_ms;
+}
+
+static bool all_reported(const struct sl_failover *f)
+{
+    struct sl_bytes after;
+    return !f->unreadable && f->journal.rules != NULL &&
+           !sl_keeper_journal_reads(&f->journal, &after) &&
+           sl_list_empty(&f->route.ledger.all) &&
+           (f->guests.needed & ~f->guests.reported) == 0;
+}
+
+/* A keeper that has resigned has recorded all its leases. Otherwise the last keeper may grant until its
+ * authority ends, and a ledger may lack leases that were granted before its node was started. */
+static void end_early(struct sl_failover *f, sl_ms now_ms)
+{
+    struct sl_guests *g = &f->guests;
+    if (!f->ends_early || !all_reported(f)) return;
+    sl_ms until_ms = f->authority_until_ms > g->complete_ms ? f->authority_until_ms
+                                                            : g->complete_ms;
+    if (g->resigner != 0) until_ms = now_ms;
+    f->ends_early = false;
+    g->resigner = g->needed = 0;
+    if (until_ms >= f->quiet_until_ms) return;
+    f->quiet_until_ms = until_ms > now_ms ? until_ms : 0;
+    sl_table_recover(f->settings.table, f->quiet_until_ms);
+}
+
+/* --- The keeper, for the next one --------------------------------------------------------------- */
+
+static bool is_quiet(const struct sl_failover *f, sl_ms now_ms)
+{
+    struct sl_table_stats stats;
+    sl_table_stats(f->settings.table, &stats);
+    return stats.recovering_until_ms > now_ms;
+}
+
+uint32_t sl_takeover_renews(struct sl_failover *f, sl_ms now_ms)
+{
+    bool none = is_quiet(f, now_ms) || f->alone_until_ms > now_ms ||
+                sl_witness_is_missing(&f->guests.witness);
+    f->ledgers_sent = none ? 0 : sl_guests_ledgers(&f->guests, now_ms, members_of(f));
+    /* The renewal may fail, and have been executed all the same. */
+    f->ledgers &= f->ledgers_sent;
+    f->no_ledgers = f->no_ledgers && f->ledgers_sent == 0;
+    return f->ledgers_sent;
+}
+
+void sl_takeover_renewed(struct sl_failover *f)
+{
+    f->ledgers = f->ledgers_sent;
+    f->no_ledgers = f->ledgers == 0;
+}
+
+void sl_takeover_bar(struct sl_failover *f)
+{
+    uint32_t open = f->no_ledgers ? UINT32_MAX : f->ledgers;
+    for (uint32_t i = 1; i < SL_ELECTION_NODES_MAX; i++)
+        if (f->guests.nodes[i].open) open |= 1u << i;
+    f->guests.barred = ~open;
+}
+
+uint64_t sl_failover_note(struct sl_failover *f, struct sl_now now, struct sl_bytes key,
+                          sl_fence fence)
+{
+    struct sl_grant_view v;
+    if (!f->route.leads ||
+        !sl_table_inspect_grant(f->settings.table, now, key, fence, &v) || !v.leased ||
+        sl_keeper_journal_covers(&f->journal, fence, now.ms, v.end_ms))
+        return 0;
+    uint64_t number = sl_witness_note(&f->guests.witness, now.ms, key, fence);
+    return number != 0 ? number : SL_NOTE_FAILED;
+}
+
+uint64_t sl_failover_noted(const struct sl_failover *f)
+{
+    return f->guests.witness.noted;
+}
+
+void sl_takeover_tick(struct sl_failover *f, sl_ms now_ms)
+{
+    struct sl_witness *w = &f->guests.witness;
+    if (!f->route.leads) return;
+    end_early(f, now_ms);
+    if (!sl_witness_is_missing(w)) return;
+    if (!f->no_ledgers) {
+        if (f->ledgers_sent != 0) sl_election_hurries(f->election, now_ms);
+        return;
+    }
+    f->alone_until_ms = sl_ms_after(now_ms, f->settings.volatile_ms);
+    sl_witness_noted(w, w->last);
+}
