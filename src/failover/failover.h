@@ -175,6 +175,14 @@ uint64_t sl_failover_note(struct sl_failover *f, struct sl_now now, struct sl_by
                           sl_fence fence);
 uint64_t sl_failover_noted(const struct sl_failover *f);
 
+/* As the keeper: send the leases of one key to a node whose ledger lacks them, because it was started
+ * recently. `able`: the nodes whose links can take more messages, as bits. Calls `send` for each message.
+ * Returns false if there is nothing to send now. */
+typedef void sl_failover_send(void *arg, uint32_t to,
+                              const struct sl_failover_message *m);
+bool sl_failover_fill(struct sl_failover *f, struct sl_now now, uint32_t able,
+                      sl_failover_send *send, void *arg);
+
 /* --- Resignation (resign.c) ---------------------------------------------------------------------- */
 
 /* As the keeper: hand the term over to another node, which need not wait for the leases of this one.

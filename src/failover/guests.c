@@ -472,6 +472,8 @@ static void receive_ready(struct sl_guests *g, sl_ms now_ms, uint32_t from,
     g->nodes[from].ready = true;
     g->reported |= 1u << from;
     sl_guests_is_complete(g, now_ms, age_ms);
+    g->nodes[from].lacks = age_ms < sl_ms_after(g->volatile_ms, g->volatile_ms / 100);
+    g->nodes[from].filled = 0;
     for (struct sl_list *i = g->all.next; i != &g->all; i = i->next) {
         struct sl_guest *n = sl_container_of(i, struct sl_guest, all);
         if (n->node == from && !n->open && !n->session->ended) is_due(g, n);

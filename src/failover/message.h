@@ -18,6 +18,7 @@
  *     LISTEN yes                           NOTE ms grant
  *     CLOCK ms                             GONE fence ...
  *     NOTED number                         MARK number
+ *                                          COMPLETE
  *                                          QUIET ms node
  *     between all nodes: DOUBT term sight
  *
@@ -29,7 +30,8 @@
  * reports that it has rejected a command of a transaction; with LOST, the keeper rejects a grant.
  * The time in NOTE is by the receiver's clock. NOTED answers MARK: the node has recorded all notes
  * before it. The age in RECLAIM is the time since HERE arrived; in READY, the time for which the ledger
- * has had all records that a keeper sent. QUIET answers CLOCK: the keeper grants nothing for
+ * has had all records that a keeper sent. COMPLETE: from now on, the ledger has all short leases; the
+ * keeper has sent those that it lacked in notes. QUIET answers CLOCK: the keeper grants nothing for
  * this time, and waits for the report of this node (0: of none). */
 #ifndef SL_FAILOVER_MESSAGE_H
 #define SL_FAILOVER_MESSAGE_H
@@ -68,6 +70,7 @@
     MESSAGE(COME, "t")                   \
     MESSAGE(HERE, "t")                   \
     MESSAGE(NOT, "t")                    \
+    MESSAGE(COMPLETE, "")                \
     MESSAGE(READY, "m")
 
 enum sl_failover_message_type {

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #define AGAIN_MS 20
+#define LONG_AGO_MS ((sl_ms)1 << 40) /* Older than any lease. */
 
 static void order(struct sl_route *r, struct sl_route_order o)
 {
@@ -134,7 +135,7 @@ static void receive_held(struct sl_route *r, sl_ms now_ms,
     if (fresh) n->unanswered = v.fence;
 }
 
-/* Handle NOTE: a grant of a client of the keeper's own node. */
+/* Handle NOTE: a grant of a client of the keeper's own node, or one that this ledger lacks. */
 static void receive_note(struct sl_route *r, sl_ms now_ms,
                          const struct sl_failover_message *m)
 {
@@ -142,7 +143,7 @@ static void receive_note(struct sl_route *r, sl_ms now_ms,
     if (!v.leased) return;
     sl_noted_client_take(&r->noted, &v);
     struct sl_record x = sl_record_of(m->key, &v, 0, last_end(now_ms, v.left_ms),
-                                      sure_end(m->ms, 0, v.left_ms));
+                                      sure_end(m->ms, 0, v.left_ms - v.unsure_ms));
     put_record(r, now_ms, &x, NULL);
 }
 
@@ -204,6 +205,7 @@ void sl_route_receive(struct sl_route *r, sl_ms now_ms, uint32_t from,
         case SL_FAILOVER_HELD: receive_held(r, now_ms, m, name, address); break;
         case SL_FAILOVER_NOTE: receive_note(r, now_ms, m); break;
         case SL_FAILOVER_MARK: r->mark = m->fence; break;
+        case SL_FAILOVER_COMPLETE: r->complete_ms = now_ms - LONG_AGO_MS; break;
         case SL_FAILOVER_CLIENT: sl_noted_client_keep(&r->noted, m); break;
         case SL_FAILOVER_GONE: receive_gone(r, m); break;
         case SL_FAILOVER_QUIET:

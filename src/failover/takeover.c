@@ -109,6 +109,47 @@ uint64_t sl_failover_noted(const struct sl_failover *f)
     return f->guests.witness.noted;
 }
 
+/* --- Ledgers of nodes that were started recently ------------------------------------------------ */
+
+/* Send the leases of a key that are not in the journal. */
+static void fill_key(struct sl_failover *f, struct sl_now now, uint32_t to,
+                     struct sl_bytes key, sl_failover_send *send, void *arg)
+{
+    struct sl_grant_view v;
+    uint64_t each = 0;
+    while (sl_table_each(f->settings.table, now, key, &each, &v) && !v.waits) {
+        if (!v.leased || v.broken ||
+            sl_keeper_journal_covers(&f->journal, v.fence, now.ms, v.end_ms))
+            continue;
+        const struct sl_failover_message client = {
+            .type = SL_FAILOVER_CLIENT, .name = v.name, .address = v.address};
+        if (v.name.n + v.address.n > 0) send(arg, to, &client);
+        const struct sl_failover_message note = sl_note_for(&f->guests.nodes[to],
+                                                            now.ms, key, &v);
+        send(arg, to, &note);
+    }
+}
+
+bool sl_failover_fill(struct sl_failover *f, struct sl_now now, uint32_t able,
+                      sl_failover_send *send, void *arg)
+{
+    const struct sl_failover_message complete = {.type = SL_FAILOVER_COMPLETE};
+    struct sl_lock_view l;
+    if (!f->route.leads || is_quiet(f, now.ms)) return false;
+    for (uint32_t i = 1; i < SL_ELECTION_NODES_MAX; i++) {
+        struct sl_guest_node *n = &f->guests.nodes[i];
+        if (!n->lacks || n->clock_ms == 0 || (able >> i & 1) == 0) continue;
+        if (sl_table_scan(f->settings.table, now, &n->filled, &l, 1) == 1)
+            fill_key(f, now, i, l.key, send, arg);
+        n->lacks = n->filled != 0;
+        if (!n->lacks) send(arg, i, &complete);
+        return true;
+    }
+    return false;
+}
+
+/* --- Time ------------------------------------------------------------------------------------------ */
+
 void sl_takeover_tick(struct sl_failover *f, sl_ms now_ms)
 {
     struct sl_witness *w = &f->guests.witness;

@@ -79,6 +79,17 @@ static uint32_t choose(const struct sl_guest_node *nodes, uint32_t linked)
     return 0;
 }
 
+struct sl_failover_message sl_note_for(const struct sl_guest_node *node, sl_ms now_ms,
+                                       struct sl_bytes key,
+                                       const struct sl_grant_view *v)
+{
+    return (struct sl_failover_message){.type = SL_FAILOVER_NOTE,
+                                        .ms = node->clock_ms +
+                                              (now_ms - node->clock_at_ms),
+                                        .key = key,
+                                        .grant = *v};
+}
+
 /* Get the next message about a note: first CLIENT, then NOTE. Returns false if the note needs no
  * message, because the grant has ended. */
 static bool next_note(struct sl_witness *w, struct sl_now now,
@@ -99,13 +110,7 @@ static bool next_note(struct sl_witness *w, struct sl_now now,
         w->named = true;
         return true;
     }
-    /* The time is by the clock of the witness, so a message that arrives late does not make the
-     * lease longer. */
-    *out = (struct sl_failover_message){.type = SL_FAILOVER_NOTE,
-                                        .ms = node->clock_ms +
-                                              (now.ms - node->clock_at_ms),
-                                        .key = key,
-                                        .grant = v};
+    *out = sl_note_for(node, now.ms, key, &v);
     w->named = false;
     w->sent++;
     return true;

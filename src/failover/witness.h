@@ -15,12 +15,14 @@
 
 /* Another node, as the keeper sees it. */
 struct sl_guest_node {
-    bool open;     /* The node has a route to this keeper. */
-    sl_ms here_ms; /* When the route began. */
-    bool ready;    /* The node has reported its ledger. */
-    bool listens;  /* The node has subscribers. */
-    sl_ms
-        until_ms; /* Until then, the node may be the only one that has a lease in its ledger. */
+    bool open;       /* The node has a route to this keeper. */
+    sl_ms here_ms;   /* When the route began. */
+    bool ready;      /* The node has reported its ledger. */
+    bool listens;    /* The node has subscribers. */
+    bool lacks;      /* Its ledger may lack leases; */
+    uint64_t filled; /* the keeper has sent those of the keys up to this cursor. */
+    /* Until then, the node may be the only one that has a lease in its ledger. */
+    sl_ms until_ms;
     /* A lower bound of the node's clock at the time clock_at_ms of our clock; 0: unknown. */
     sl_ms clock_ms;
     sl_ms clock_at_ms; /* When our clock was read for clock_ms. */
@@ -81,6 +83,12 @@ bool sl_witness_next(struct sl_witness *w, struct sl_now now,
                      const struct sl_table *table,
                      const struct sl_guest_node nodes[SL_ELECTION_NODES_MAX],
                      uint32_t linked, uint32_t *to, struct sl_failover_message *out);
+
+/* Return the note of a grant for a node whose clock is known. The time is by the clock of that node, so
+ * a message that arrives late does not make the lease longer. */
+struct sl_failover_message sl_note_for(const struct sl_guest_node *node, sl_ms now_ms,
+                                       struct sl_bytes key,
+                                       const struct sl_grant_view *v);
 
 /* Drop all reports, because this node is no longer the keeper. */
 void sl_witness_forget(struct sl_witness *w);

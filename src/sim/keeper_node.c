@@ -432,6 +432,29 @@ static sl_ms end_lingering(struct ksim_world *w, uint32_t i)
     return due;
 }
 
+struct ksim_fill {
+    struct ksim_world *w;
+    uint32_t node;
+};
+
+static void send_fill(void *arg, uint32_t to, const struct sl_failover_message *m)
+{
+    struct ksim_fill *f = arg;
+    ksim_net_send(f->w, f->node, to, m);
+}
+
+/* Complete the ledger of a node that was started recently, by one key. Returns false if there is nothing
+ * to send. */
+static bool fill(struct ksim_world *w, uint32_t i)
+{
+    struct ksim_fill f = {w, i};
+    uint32_t able = 0;
+    for (uint32_t o = 0; o < w->node_count; o++)
+        if (w->nodes[i].links[o].up && ksim_net_has_space(w, i, o + 1))
+            able |= 1u << (o + 1);
+    return sl_failover_fill(&w->nodes[i].f, ksim_node_now(w, i), able, send_fill, &f);
+}
+
 static void turn(struct ksim_world *w, uint32_t i)
 {
     struct ksim_node *n = &w->nodes[i];
@@ -463,6 +486,8 @@ static void turn(struct ksim_world *w, uint32_t i)
     ksim_node_orders(w, i);
     ksim_serve_effects(w, i);
     if (n->f.route.leads) ksim_serve_noted(w, i);
+    uint32_t fills = busy ? sl_random_below(&w->random, 3) : UINT32_MAX;
+    while (fills > 0 && fill(w, i)) fills--;
     ksim_tx_pump(w, i);
     if (leads) ksim_limits_ahead(w, i);
 }

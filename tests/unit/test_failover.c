@@ -921,6 +921,51 @@ UNIT_TEST(only_nodes_that_the_storage_certainly_names_begin_a_route)
     assert_true(node.guests.nodes[4].open);
 }
 
+/* --- Ledgers of nodes that were started recently ----------------------------------------------- */
+
+static void say_fill(void *arg, uint32_t to, const struct sl_failover_message *m)
+{
+    (void)arg;
+    if (m->type == SL_FAILOVER_NOTE)
+        say("%u: note %.*s left %d\n", to, (int)m->key.n, m->key.at,
+            (int)m->grant.left_ms);
+    else if (m->type == SL_FAILOVER_COMPLETE) say("%u: complete\n", to);
+    else if (m->type == SL_FAILOVER_CLIENT)
+        say("%u: client %.*s\n", to, (int)m->name.n, m->name.at);
+}
+
+static const char *fill(uint32_t able)
+{
+    static char out[sizeof said];
+    while (sl_failover_fill(&node, now, able, say_fill, NULL)) continue;
+    memcpy(out, said, sizeof said);
+    said[0] = '\0';
+    return out;
+}
+
+UNIT_TEST(a_node_that_was_started_recently_learns_all_short_leases)
+{
+    lead_after(3, 0);
+    reports_after(2, 100);
+    sl_table_describe(table, &clients[1], text("ann"), text("a"));
+    assert_string_equal(fill(linked),
+                        ""); /* The keeper does not know all leases yet. */
+    sl_table_recover(table, 0);
+    assert_int_equal(acquire(&clients[1], "k", 5000), SLUICE_OK);
+    assert_int_equal(acquire(&clients[1], "long", 60000), SLUICE_OK);
+    assert_int_equal(acquire(&clients[2], "lock", 0), SLUICE_OK);
+    orders();
+    assert_string_equal(fill(1u << 3), ""); /* The link is full. */
+    assert_string_equal(fill(linked),
+                        "2: client ann\n2: note k left 5000\n2: complete\n");
+    assert_string_equal(fill(linked), "");
+    reports_after(2, 100); /* It was started again. */
+    assert_string_equal(fill(linked),
+                        "2: client ann\n2: note k left 5000\n2: complete\n");
+    reports_after(2, 60000); /* It lost its link. */
+    assert_string_equal(fill(linked), "");
+}
+
 int main(void)
 {
     return run_unit_tests_with("failover", setup, teardown);

@@ -323,6 +323,58 @@ UNIT_TEST(a_record_has_the_first_and_the_last_time_at_which_the_lease_may_expire
     assert_int_equal(sl_ledger_find(&route.ledger, 6)->end_ms, 1400 + 10000 + 25);
 }
 
+UNIT_TEST(a_mark_is_answered_when_the_notes_before_it_are_recorded)
+{
+    open_route(7);
+    RECEIVE(NOTE, .ms = 1000, .key = text("l"),
+            .grant = {.fence = 6, .leased = true, .left_ms = 10000});
+    RECEIVE(MARK, .fence = 4);
+    assert_string_equal(orders(), "NOTED 4\n");
+    assert_non_null(sl_ledger_find(&route.ledger, 6));
+    RECEIVE(MARK, .fence = 5);
+    sl_route_keeper(&route, now, 3, 8); /* Node 2 is no longer the keeper. */
+    assert_null(strstr(orders(), "NOTED"));
+}
+
+/* A note about a lease that may have expired says so. */
+UNIT_TEST(a_note_may_be_unsure_when_the_lease_expires)
+{
+    open_route(7);
+    RECEIVE(NOTE, .ms = 1000, .key = text("l"),
+            .grant = {.fence = 6, .leased = true, .left_ms = 10000, .unsure_ms = 4000});
+    const struct sl_record *x = sl_ledger_find(&route.ledger, 6);
+    assert_int_equal(x->sure_ms, 1000 + 6000 - 13);
+    assert_int_equal(x->end_ms, 1000 + 10025);
+}
+
+UNIT_TEST(a_ledger_is_young_until_the_keeper_has_completed_it)
+{
+    open_route(7);
+    assert_int_equal(route.complete_ms, 1000);
+    RECEIVE(COMPLETE, .ms = 0);
+    assert_true(now - route.complete_ms > 366ll * 24 * 3600 * 1000);
+}
+
+UNIT_TEST(a_client_without_a_lease_is_safe_when_the_keeper_has_confirmed_the_report)
+{
+    open_route(7);
+    grant(1, "k", 5, SL_NEVER);
+    sl_route_keeper(&route, now, 3, 8);
+    orders();
+    RECEIVE(HERE, .term = 8);
+    orders();
+    assert_true(route.open);
+    now += 1200; /* The report may still be on its way. */
+    sl_route_tick(&route, now);
+    assert_string_equal(orders(), "close 1: cut off\nEND 1\n");
+    grant(2, "l", 6, SL_NEVER);
+    RECEIVE(HERE, .term = 8);
+    now += 5000;
+    assert_true(sl_route_due(&route) == SL_NEVER);
+    sl_route_tick(&route, now);
+    assert_string_equal(orders(), "");
+}
+
 UNIT_TEST(the_next_keeper_learns_the_grants_before_the_requests)
 {
     open_route(7);

@@ -87,8 +87,9 @@ struct sl_forward_view {
     bool resigning; /* This node is the keeper, and hands the term over. */
     /* `leads`: this node is the keeper. `open`: it has a route to the keeper. */
     bool leads, open;
-    bool
-        known; /* As the keeper: other nodes know all short leases, and etcd knows that. */
+    /* As the keeper: other nodes know all short leases, and etcd knows that. As another node: no lease
+     * that is valid is missing in its ledger. */
+    bool known;
     sl_ms authority_ms; /* The remaining time of the keeper's authority. */
     sl_ms quiet_ms; /* For how long the keeper grants nothing, as far as is known. */
     uint32_t quiet_node; /* The node for whose report it waits; 0: none. */

@@ -378,6 +378,28 @@ static void carry_out(struct server *s, const struct sl_failover_order *o)
     }
 }
 
+static void send_fill(void *arg, uint32_t to, const struct sl_failover_message *m)
+{
+    sl_forward_send(arg, to, m);
+}
+
+/* Complete the ledgers of nodes that were started recently, as the budget of this loop iteration and the
+ * links allow. Returns false if there is more to send now. */
+static bool fill_ledgers(struct server *s)
+{
+    uint32_t able = 0;
+    for (sl_node_id i = 1; i <= SL_NODE_ID_MAX; i++)
+        if (s->forward->node.guests.nodes[i].lacks && sl_links_are_up(s, i) &&
+            sl_links_unsent(s, i) < SL_FORWARD_HIGH)
+            able |= 1u << i;
+    while (able != 0 && s->effects_left > 0) {
+        if (!sl_failover_fill(&s->forward->node, s->now, able, send_fill, s))
+            return true;
+        s->effects_left--;
+    }
+    return able == 0;
+}
+
 /* Continue work that is done in batches. Returns true if there is no more. */
 static bool continue_work(struct server *s)
 {
@@ -385,6 +407,7 @@ static bool continue_work(struct server *s)
     if (f->route.exporting && !export_more(s, &s->effects_left)) return false;
     if (f->route.leads && !reclaim_own(s)) return false;
     if (sl_guests_reports_end(&f->guests, s->now.ms)) sl_route_resume(&f->route);
+    if (f->route.leads && !fill_ledgers(s)) return false;
     return sl_forward_carry_out(s);
 }
 
@@ -531,7 +554,8 @@ void sl_forward_view(const struct server *s, struct sl_forward_view *out)
         .leads = r->leads,
         .resigning = f->node.resigning,
         .open = r->open,
-        .known = r->leads && f->node.ledgers != 0,
+        .known = r->leads ? f->node.ledgers != 0
+                          : s->now.ms - r->complete_ms > f->node.settings.volatile_ms,
         .authority_ms = v.authority_end_ms > s->now.ms ? v.authority_end_ms - s->now.ms
                                                        : 0,
         .queued = r->queued_count,
