@@ -273,9 +273,11 @@ struct request *sl_state_park(struct request *r, uint64_t position,
 void sl_state_noted(struct server *s, uint64_t number)
 {
     struct sl_state *st = s->state;
+    bool any = false;
     while (!sl_list_empty(&st->noting)) {
         struct request *r = sl_container_of(st->noting.next, struct request, place);
-        if (r->position > SL_STATE_NOTE + number) return;
+        if (r->position > SL_STATE_NOTE + number) break;
+        any = true;
         if (r->outcome == SL_PARKED_LEFT) {
             sl_state_drop_left(r);
             continue;
@@ -283,8 +285,8 @@ void sl_state_noted(struct server *s, uint64_t number)
         r->position = 0;
         sl_list_remove(&r->place);
         sl_list_append(&st->resuming, &r->place);
-        sl_server_go_on(s);
     }
+    if (any) sl_state_resume(s);
 }
 
 void sl_state_durable(struct server *s, uint64_t position)

@@ -107,8 +107,8 @@ enum sl_parked {
 struct request *sl_state_park(struct request *r, uint64_t position,
                               enum sl_parked outcome);
 
-/* Another node has recorded the leases of all notes up to this number. Do not park a request for a
- * lower number than that of the last one. */
+/* Another node has recorded the leases of all notes up to this number: answer the requests that wait for
+ * it. Do not park a request for a lower number than that of the last one. */
 void sl_state_noted(struct server *s, uint64_t number);
 
 /* The client of a parked extension has disconnected. Its extension stays: the reply to a later EXTEND
