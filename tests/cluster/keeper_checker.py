@@ -9,6 +9,11 @@ A history is as checker.py has it, and what is said there of *beliefs* holds her
               its key is only asked for with `shared`, true or false. asked_ms is null: without a
               lease. wait_asked_ms: it may wait in the queue
     CLOSED    fence: the connection of a grant without a lease has ended, as its client saw it
+    SETTING   volatile_ms: the setting lease-volatile of the nodes; 10 s, if there is no such record
+
+A lease is *long* if it was granted or extended for more than lease-volatile. It is in etcd, so a
+failure does not excuse its loss. But after a failover it may last longer than its holder knows: until
+its expiry in etcd, which is rounded up, and for as long as there was no keeper.
 
 A grant without a lease is believed in from its answer to its release, the end of its connection
 or of its client. It is not held against anybody once something was broken meanwhile: what bounds
@@ -20,7 +25,8 @@ What may not happen, besides what checker.py finds of keys that have a lease and
                     declared; or a grant that never fitted while its request was under way
     full too early  a nil, and at no moment of its request were so many units possibly held, nor
                     did anybody possibly wait
-    before its end  LOST, or a CHECK of 0, though nothing was broken since it was granted
+    before its end  LOST, or a CHECK of 0, though nothing was broken since it was granted, or though
+                    its lease is long; a RELEASE of 0 of a long lease that nobody has released before
     kept            at the end, when all leases are over and all clients are gone, a key is still
                     held (LEFT: holders, as the keeper shows them)
     term            a commit of a term after one of a later term: by revision, or by the clock
@@ -43,6 +49,7 @@ import checker  # noqa: E402
 from checker import GAMMA, INFINITE, MS, Belief, Violation  # noqa: E402
 
 SHARED_CAPACITY = 1 << 40  # an exclusive holder takes all of it
+VOLATILE_MS = 10000  # the default of lease-volatile in a cluster on etcd
 SLACK_MS = 1000   # until what is over is free, on a machine that stalls
 LINGER_MS = 1000  # the setting of these tests, for connections that were lost
 END_MS = 1000     # until other nodes or etcd know that a grant has ended
@@ -89,6 +96,59 @@ class Faults:
         if i < len(self.starts) and self.starts[i] <= time:
             return self.ends[i]
         return time
+
+
+# --- Long leases ---------------------------------------------------------------------------------
+
+
+class Leases:
+    """Which leases are long, and how long they may last after a failover."""
+
+    def __init__(self, records, faults):
+        self.volatile_ms = max((r.volatile_ms for r in records if r.op == "SETTING"),
+                               default=VOLATILE_MS)
+        self.faults = faults
+        self.asked = collections.defaultdict(int)  # of a fence: the longest lease
+        for r in records:
+            if r.op in ("ACQUIRE", "EXTEND") and r.fence is not None:
+                self.asked[r.fence] = max(self.asked[r.fence], r.asked_ms or 0)
+
+    def is_long(self, fence):
+        return self.asked[fence] > self.volatile_ms
+
+    def more_ms(self, start, end):
+        """How much longer a long lease may last than its holder knows, if it was granted at start."""
+        broken = [(max(s, start), min(e, end)) for s, e in zip(self.faults.starts, self.faults.ends)
+                  if s < end and e > start]
+        if not broken:
+            return 0
+        return (self.volatile_ms
+                + sum((e - s) / MS + LATE_MS + SLACK_MS for s, e in broken)
+                + (end - start) / MS * (1 / GAMMA - 1))
+
+
+def is_restored(v, leases, grants):
+    """Whether an EXTEND was told that a long lease lasts longer than it asked, after a failover."""
+    if v.kind != "lease too long":
+        return False
+    r = v.records[-1]
+    return (leases.is_long(r.fence) and r.fence in grants and r.lease_ms
+            <= leases.asked[r.fence] + leases.more_ms(grants[r.fence].inv, r.ret))
+
+
+def lost_long(key, ops, holds, leases):
+    """A RELEASE of a long lease that is held says 1, whatever was broken."""
+    bad, sent = [], {}
+    for r in ops:
+        if r.op == "RELEASE":
+            sent.setdefault(r.fence, r)
+    for b in holds:
+        r = sent.get(b.grant.fence)
+        if r and r.result == "no" and leases.is_long(r.fence) and b.end == r.inv:
+            if r.ret < max(map(checker.counted, [b.grant] + b.extends)):
+                bad.append(Violation("RELEASE before its end", key, "%d is over, it says" % r.fence,
+                                     *b.records(), r))
+    return bad
 
 
 # --- Units, definite and possible -----------------------------------------------------------
@@ -169,7 +229,7 @@ def others(holds, grant):
             and b.start <= grant.ret and b.end > grant.inv][:6]
 
 
-def possible_of(ops, deaths, faults):
+def possible_of(ops, deaths, faults, leases):
     """[(start, end, units)]: what may have been held."""
     found = []
     ended = collections.defaultdict(lambda: INFINITE)  # of a fence: for certain
@@ -181,11 +241,11 @@ def possible_of(ops, deaths, faults):
             ended[r.fence] = min(ended[r.fence], r.ret)
         elif r.op == "CLOSED":
             ended[r.fence] = min(ended[r.fence], late(r.inv, faults, LINGER_MS))
-    leases = collections.defaultdict(int)  # of a fence: the latest end
+    ends = collections.defaultdict(int)  # of a fence: the latest end
     for r in ops:
         if r.op == "EXTEND" and r.result in ("ok", None):
             until = late(r.ret or r.inv, faults, r.asked_ms / GAMMA + SLACK_MS, r.known)
-            leases[r.fence] = max(leases[r.fence], until)
+            ends[r.fence] = max(ends[r.fence], until)
     for g in ops:
         if g.op != "ACQUIRE" or g.result not in ("ok", None):
             continue
@@ -197,7 +257,11 @@ def possible_of(ops, deaths, faults):
             end = late(dead, faults, LINGER_MS + SLACK_MS) if dead < INFINITE else INFINITE
         else:
             end = late(at, faults, (g.wait_asked_ms or 0) + LINGER_MS + SLACK_MS, False)
-        end = min(max(end, leases[g.fence]), ended[g.fence] if g.known else INFINITE)
+        end = max(end, ends[g.fence])
+        if end < INFINITE and (leases.is_long(g.fence) if g.known
+                               else (g.asked_ms or 0) > leases.volatile_ms):
+            end += int(leases.more_ms(g.inv, end) * MS)
+        end = min(end, ended[g.fence] if g.known else INFINITE)
         found.append((g.inv, end, size(g)[0]))
     return found
 
@@ -209,10 +273,10 @@ def late(time, faults, ms, known=True):
     return healed + int((ms + extra) * MS) if healed < INFINITE else INFINITE
 
 
-def full_too_early(key, ops, deaths, faults):
+def full_too_early(key, ops, deaths, faults, leases):
     """A request that was told nil at once must have met enough others."""
     bad = []
-    possible = Steps(possible_of(ops, deaths, faults))
+    possible = Steps(possible_of(ops, deaths, faults, leases))
     waiting = Steps((r.inv, r.ret + int(SLACK_MS * MS) if r.known else
                      late(r.inv, faults, r.wait_asked_ms, False), 1)
                     for r in ops if r.op == "ACQUIRE" and r.wait_asked_ms)
@@ -227,10 +291,11 @@ def full_too_early(key, ops, deaths, faults):
     return bad
 
 
-def before_its_end(key, ops, holds, faults):
-    """As checker.before_its_end, of grants that nothing has happened to."""
+def before_its_end(key, ops, holds, faults, leases):
+    """As checker.before_its_end, of grants that nothing has happened to, and of long leases."""
     return [v for v in checker.before_its_end(key, ops, holds)
-            if faults.first(v.records[0].inv, v.records[-1].ret) is None]
+            if leases.is_long(v.records[0].fence)
+            or faults.first(v.records[0].inv, v.records[-1].ret) is None]
 
 
 def may_be_forgotten(release, faults):
@@ -275,13 +340,16 @@ class Verdict(checker.Verdict):
             for r in ops if r.op == "ACQUIRE")}
         super().__init__([r for r in records if r.key is None or r.key in mutex])
         self.records = records
+        leases, grants = Leases(records, faults), {g.fence: g for g in checker.grants_of(records)}
         self.violations = [v for v in self.violations if not v.kind.endswith("before its end")
                            and not is_not_withdrawn_yet(v, faults)
+                           and not is_restored(v, leases, grants)
                            and not is_held_again(v, faults)]
         for key, ops in sorted(checker.by_key(records).items()):
             holds = holds_of(ops, deaths, faults)
-            self.violations += (before_its_end(key, ops, holds, faults)
-                                + full_too_early(key, ops, deaths, faults))
+            self.violations += (before_its_end(key, ops, holds, faults, leases)
+                                + lost_long(key, ops, holds, leases)
+                                + full_too_early(key, ops, deaths, faults, leases))
             if key not in mutex:
                 self.beliefs += len(holds)
                 self.violations += (over_capacity(key, ops, holds) + checker.fences(key, ops, [])

@@ -31,70 +31,14 @@ import sys
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [os.path.join(HERE, "lib"), os.path.join(HERE, "../lib"),
-                os.path.join(HERE, "../server/lib")]
-from live import encode  # noqa: E402
+sys.path[:0] = [os.path.join(HERE, "lib"), os.path.join(HERE, "../lib")]
+from links import TROUBLE, ErrorReply, Links  # noqa: E402
 from nodes import Cluster, Refused  # noqa: E402
 from report import Report  # noqa: E402
 
 LONG = [(lease, at) for lease in (2000, 10000) for at in (1 / 3, 0.4, 0.5)]
 TRIES = 4  # of a run during which the machine stalled
 PATIENCE_S = 60
-
-
-async def read_reply(reader):
-    """A number, a list, None, bytes; an error is raised as ErrorReply."""
-    line = (await reader.readuntil(b"\r\n"))[:-2]
-    kind, rest = line[:1], line[1:]
-    if kind == b"-":
-        raise ErrorReply(rest.decode())
-    if kind == b":":
-        return int(rest)
-    if kind == b"+":
-        return rest
-    if kind == b"$":
-        return None if rest == b"-1" else (await reader.readexactly(int(rest) + 2))[:-2]
-    if kind == b"*":
-        return None if rest == b"-1" else [await read_reply(reader) for _ in range(int(rest))]
-    raise ConnectionError("not a reply: %r" % line)
-
-
-class ErrorReply(Exception):
-    def __init__(self, text):
-        super().__init__(text)
-        self.code = text.split(" ", 1)[0]
-
-
-class Links:
-    """Connections of one client, one for each node, made when they are needed."""
-
-    def __init__(self, addresses):
-        self.addresses, self.open = addresses, {}
-
-    async def call(self, node, *words):
-        if node not in self.open:
-            self.open[node] = await asyncio.open_connection(*self.addresses[node])
-        reader, writer = self.open[node]
-        done = False
-        try:
-            writer.write(encode(words))
-            reply = await read_reply(reader)
-            done = True
-            return reply
-        except ErrorReply:
-            done = True
-            raise
-        finally:
-            if not done:  # what comes now would be the answer to something else
-                self.close(node)
-
-    def close(self, node):
-        if node in self.open:
-            self.open.pop(node)[1].close()
-
-    def close_all(self):
-        for node in list(self.open):
-            self.close(node)
 
 
 class Holder:
@@ -115,7 +59,7 @@ class Holder:
             self.said.append("%d: %s" % (node, e))
             if e.code == "LOST":
                 self.lost = "LOST" if time.monotonic() < self.deadline else "deadline"
-        except (OSError, asyncio.TimeoutError, asyncio.IncompleteReadError) as e:
+        except TROUBLE as e:
             self.said.append("%d: %s" % (node, type(e).__name__))
         return None
 
@@ -171,7 +115,7 @@ class Taker:
         while True:
             try:
                 return await asyncio.wait_for(self.links.call(node, *words), 1)
-            except (ErrorReply, OSError, asyncio.TimeoutError, asyncio.IncompleteReadError):
+            except (ErrorReply, *TROUBLE):
                 self.failed += 1
             node = node % len(self.run.addresses) + 1
             await asyncio.sleep(0.005)
@@ -217,7 +161,7 @@ class Run:
             text = await asyncio.wait_for(links.call(node, "INFO", "cluster"), 5)
             lines = dict(line.split(":", 1) for line in text.decode().split() if ":" in line)
             return int(lines["silent_ms"])
-        except (OSError, asyncio.TimeoutError, asyncio.IncompleteReadError):
+        except TROUBLE:
             return -1
         finally:
             links.close_all()

@@ -96,8 +96,11 @@ class Part:
         if number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
             if number != signal.SIGKILL and state_of(pid) == "T":
                 return None  # it will see the signal when it goes on
-            until(lambda: self.pid is None, "%s is dead" % self)
+            self.wait_dead()
         return None
+
+    def wait_dead(self):
+        until(lambda: self.pid is None, "%s is dead" % self)
 
     def stop(self):
         """SIGTERM: as an operator does it."""
