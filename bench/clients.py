@@ -110,8 +110,8 @@ class Client:
         self.node = self.run.chance.choice(sorted(self.run.addresses))
 
     async def once(self, op, key, *words, wait_ms=0, **more):
-        """One request to the current node. Returns its record; the client changes its node if it
-        received an error, or nothing."""
+        """One request to the current node. Returns its record; the client changes its node if this
+        one does not answer, stops, or has no keeper."""
         r = self.run.begin(client=self.name, op=op, key=key, node=self.node, **more)
         try:
             reply = await asyncio.wait_for(self.links.call(self.node, op, key, *words),
@@ -124,7 +124,7 @@ class Client:
             self.links.close(self.node)
         if r.known and r.result not in ("ok", "nil", "no"):
             self.run.errors[r.result] += 1
-        if r.result not in ("ok", "nil", "no", "LOST"):
+        if r.result in (None, "NOKEEPER", "SHUTDOWN"):
             self.next_node()
         return r
 
