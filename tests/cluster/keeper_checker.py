@@ -306,9 +306,9 @@ def may_be_forgotten(release, faults):
 
 
 def is_held_again(v, faults):
-    """Whether a CHECK saw a grant whose RELEASE the keeper's failure has undone."""
-    return (v.kind == "CHECK after its end" and v.records[0].op == "RELEASE"
-            and may_be_forgotten(v.records[0], faults))
+    """Whether a CHECK or an EXTEND saw a grant whose RELEASE the keeper's failure has undone."""
+    return (v.kind in ("CHECK after its end", "EXTEND after its end")
+            and v.records[0].op == "RELEASE" and may_be_forgotten(v.records[0], faults))
 
 
 def is_not_withdrawn_yet(v, faults):
@@ -363,6 +363,10 @@ class Verdict(checker.Verdict):
         self.grants = len(checker.grants_of(records))
         self.kinds = collections.Counter(v.kind for v in self.violations)
         self.gap = longest_gap(records, [g.ret for g in checker.grants_of(records)])
+        self.long_leases = sum(1 for fence in grants if leases.is_long(fence))
+        self.long_extends = sum(
+            1 for r in records if r.op == "EXTEND" and r.result == "ok" and r.fence in grants
+            and leases.is_long(r.fence) and faults.first(grants[r.fence].ret, r.inv) is not None)
 
 
 def longest_gap(records, times):

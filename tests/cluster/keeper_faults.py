@@ -7,6 +7,7 @@
 
 Clients, each a process, use any node and change it when one does not answer. Lockers take, extend,
 release, steal and read locks of every kind: for one, counted, shared, with a lease and without.
+They also hold some locks over several faults, with leases from a second to an hour.
 Tellers append to lists and move money between accounts in transactions that have a REQUEST: what
 was not answered is asked for with TX.OUTCOME, and done again. All write down what they asked and
 what they were told. Meanwhile a *nemesis* kills, stops and cuts off keepers, nodes, members of
@@ -17,7 +18,8 @@ keeper_checker.py reads the history; it has the definitions.
 First, five nodes race for keeper and the winner dies, five times over, under the same load.
 
 The short form (five nodes, then three, about a minute in all) is for `make test`. --long runs so
-many minutes, in chapters of a minute, on three and on five nodes. Nodes and members are in
+many minutes, in chapters of a minute, on three and on five nodes: three with the usual lease-volatile
+of 10 s, five with 2 s. A fault lasts up to 15 s then. Nodes and members are in
 namespaces of their own; on loopback, behind a proxy, if that is asked for or we are not root. A
 seed decides which faults come in which order; how clients and faults meet is left to the machine.
 A history with a violation is kept, and its path is told. Prints TAP. The kinds of faults are KINDS
@@ -36,7 +38,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import load  # noqa: E402
 from crowd import again, now  # noqa: E402
 from keeper_checker import TxVerdict, Verdict, checker, tx_checker  # noqa: E402
-from keeper_load import KEYS, MUTEX, Locker, Single, Teller, kills, take_all  # noqa: E402
+from keeper_load import FAR, KEYS, MUTEX, Locker, Single, Teller, kills, take_all  # noqa: E402
 from keeper_nemesis import KeeperNemesis, keeper_of, kinds_for  # noqa: E402
 from load import MS  # noqa: E402
 from net import missing as no_namespaces  # noqa: E402
@@ -45,7 +47,10 @@ from report import Report  # noqa: E402
 
 CHAPTER_S = 60
 RACES = 5
-OPTIONS = {"tx-age": "3s", "linger": "1s", "keeper-wait": "2s", "lease-max": "2s"}
+OPTIONS = {"tx-age": "3s", "linger": "1s", "keeper-wait": "2s", "lease-max": "1h"}
+# The setting lease-volatile; by the number of nodes, if the run is long. It is not shorter than the
+# leases of those keys that must be granted again soon after each fault.
+VOLATILE_MS, LONG_VOLATILE_MS, LONG_FAULT_MS = 2000, {3: 10000}, 15000
 TABLES = "lists%d", "bank%d"
 ONE = "overlap", "over capacity"
 ORDER = "fence not above", "fence not in order", "fence used twice", "fence changed"
@@ -78,9 +83,11 @@ class Chapter:
                                  cluster.password, self.tables, None)
         self.failures, self.sum = [], None
         self.killed = []  # of a race: (when, the term before)
+        # Of this chapter alone: what was held in another one is not in its history.
+        self.far = ["far%d.%d" % (number, i) for i in range(FAR)]
 
     def locker(self, name):
-        return Locker(name, self.addresses, self.c.password, self.locks, self.seed)
+        return Locker(name, self.addresses, self.c.password, self.locks, self.seed, far=self.far)
 
     def teller(self, name, committed):
         return Teller(name, self.number, self.txs, self.seed, self.addresses, self.c.password,
@@ -91,10 +98,12 @@ class Chapter:
     def play(self, work):
         """work(nemesis) breaks things. Afterwards all is whole, and is read."""
         self.open_bank()
+        self.book.note("SETTING", volatile_ms=self.leg.volatile_ms)
         lockers = load.Lockers(self.o.lockers, self.locker, KEYS)
         tellers = kills.Tellers(self.o.tellers, self.teller)
         self.nemesis = KeeperNemesis(self.c, lockers, tellers, self.book, self.seed,
-                                     keeper_lease_ms(), self.leg.kinds, self.report.say)
+                                     self.leg.volatile_ms, self.leg.kinds, self.report.say,
+                                     LONG_FAULT_MS if self.o.long else 0)
         try:
             self.nemesis.heal()  # that all begins well is looked at, too
             work(self)
@@ -122,7 +131,7 @@ class Chapter:
             self.tables, kills.lines_of(self.txs)))
         self.sum = sum(row[0] for row in got[self.tables[1]].values())
         client = self.locker("end")
-        for key in KEYS:
+        for key in KEYS + self.far:
             got = None
             for _ in range(4):
                 got = got or take_all(client, key, 4000)
@@ -172,11 +181,6 @@ class Chapter:
         return len({(s["keeper_node"], s["term"]) for s in said}) == 1
 
 
-def keeper_lease_ms():
-    from keeper_load import LEASE_MS
-    return max(max(high for _, high in MUTEX.values()), LEASE_MS[1])
-
-
 # --- A leg ------------------------------------------------------------------------------
 
 
@@ -186,6 +190,8 @@ class Leg:
     def __init__(self, report, options, nodes, netns):
         self.report, self.options, self.nodes, self.netns = report, options, nodes, netns
         self.rounds = 0
+        self.volatile_ms = (LONG_VOLATILE_MS.get(nodes, VOLATILE_MS) if options.long
+                            else VOLATILE_MS)
         self.kinds = [k for k in kinds_for(netns) if not options.only or k in options.only]
         self.name = "%d nodes on %d members of etcd" % (nodes, options.members)
         self.total, self.results, self.answers = (collections.Counter() for _ in range(3))
@@ -201,7 +207,8 @@ class Leg:
             o.tellers, "%d races" % race if race else "%d s" % sum(chapters)))
         try:
             with Cluster(self.nodes, o.server, netns=self.netns, proxied=not self.netns,
-                         seed=o.seed, etcd=o.members, options=OPTIONS) as cluster:
+                         seed=o.seed, etcd=o.members, options={
+                             **OPTIONS, "lease-volatile": self.volatile_ms}) as cluster:
                 self.chapters(cluster, ([0] if race else []) + chapters, race)
         except (Refused, OSError, TimeoutError) as e:  # it does not even start, or end
             self.failures.append(str(e))
@@ -251,6 +258,7 @@ class Leg:
                 ("operations", sum(len(r.steps or ()) for r in tx.records)),
                 ("commits", tx.commits), ("writers", tx.writers), ("grants", v.grants),
                 ("beliefs", v.beliefs), ("too late", v.too_late), ("reclaimed", n.reclaimed),
+                ("long", v.long_leases), ("long extends", v.long_extends),
                 ("outcomes", sum(1 for r in tx.records if r.op == "OUTCOME")),
                 ("second", kills.second_answers(tx)),
                 ("unanswered", sum(1 for a in tx.committed if a.record.result is None))):
@@ -316,6 +324,8 @@ class Leg:
                 t["grants"], t["reclaimed"], t["beliefs"], t["too late"], sum(self.bad[k] for k in ONE),
                 sum(n for k, n in self.bad.items() if k.startswith("tx ")), t["sum"],
                 kills.ACCOUNTS * kills.BALANCE))
+        say("%d leases longer than %d s; they were extended %d times after a fault" % (
+            t["long"], self.volatile_ms / 1000, t["long extends"]))
         self.tests(race)
 
     def tests(self, race):
@@ -345,7 +355,7 @@ class Leg:
         """A run in which nothing happened shows nothing."""
         few, t = [], self.total
         for what, least in (("commits", 200), ("grants", 50), ("outcomes", 1),
-                            ("unanswered", 1)):
+                            ("unanswered", 1), ("long extends", 1)):
             if t[what] < least:
                 few.append("%s: %d" % (what, t[what]))
         if sum(self.faults.values()) < (race or 4):

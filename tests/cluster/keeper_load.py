@@ -1,6 +1,7 @@
 """keeper_load.py - clients of a cluster with a keeper: locks of every kind, and transactions,
 through any node. For keeper_faults.py; keeper_checker.py has the format of what they write.
 """
+import math
 import os
 import random
 import sys
@@ -24,6 +25,7 @@ CAPACITIES = {"pool": (3, 1), "wide": (3, 2)}  # PER, BUCKETS
 SHARED = "table"
 OPEN = {"door": None, "gate": (3, 1)}  # without a lease: for one, and with a larger capacity
 LEASE_MS = 300, 1500
+FAR, FAR_MS = 6, (1000, 3600000)  # keys that clients hold over several faults, and their leases
 KEYS = sorted([*MUTEX, *CAPACITIES, SHARED, *OPEN])
 # Nobody leads now, or this node cannot say: another may know more.
 ELSEWHERE = (None, "NOKEEPER", "RECOVERING", "SHUTDOWN", "STALE")
@@ -37,10 +39,14 @@ class Locker(load.Load):
 
     elsewhere = ELSEWHERE
 
-    def __init__(self, *args):
+    def __init__(self, *args, far):
         super().__init__(*args, keys=MUTEX)
+        self.far = far
+        self.kept = []  # grants of these keys
 
     def round(self):
+        if self.rng.random() < 0.25:
+            self.keep() if self.kept and self.rng.random() < 0.8 else self.take_far()
         what = self.rng.random()
         if what < 0.45:
             super().round()
@@ -116,6 +122,55 @@ class Locker(load.Load):
             self.release(grant, node=rng.choice((self.node, self.node, self.other())))
         self.remember(grant)
 
+    # With any lease, up to an hour. It is held while other things are done, and extended and released
+    # through any node.
+
+    def take_far(self):
+        key = self.rng.choice(self.far)
+        if any(g.key == key for g in self.kept):
+            return
+        low, high = map(math.log, FAR_MS)
+        grant = self.acquire(key, int(math.exp(self.rng.uniform(low, high))),
+                             self.rng.choice((0, 0, 300)))
+        if grant is not None:
+            self.kept.append(grant)
+        elif self.rng.random() < 0.5:
+            self.free(key)
+
+    def keep(self):
+        """Do something with the grant whose lease ends first, or with any."""
+        rng = self.rng
+        grant = rng.choice((min(self.kept, key=lambda g: g.end), rng.choice(self.kept)))
+        what, node = rng.random(), rng.choice(sorted(self.nodes))
+        if now() >= grant.end and what < 0.5 or what < 0.75:
+            over = self.extend(grant, node=node) == "LOST"
+        elif what < 0.85:
+            self.check(grant.key, grant.fence, node=node)
+            over = False
+        else:
+            over = self.release(grant, node=node) is not None
+        if over or now() >= grant.end:
+            self.kept.remove(grant)
+            self.remember(grant)
+            if rng.random() < 0.2:
+                self.look_again(grant)
+
+    def free(self, key):
+        """Release a grant that no client knows of, as docs/cluster.md asks: the reply was lost, or the
+        keeper failed just after the RELEASE, or its holder is dead."""
+        got = self.ask("READ", key, majority=False)
+        if got.get("result") != "ok":
+            return
+        owner = got["value"].rpartition("/")[0]
+        if self.is_dead(owner) or owner == self.name and all(
+                g.fence != got["fence"] for g in self.kept):
+            self.ask("RELEASE", key, got["fence"], fence=got["fence"])
+
+    def is_dead(self, owner):
+        """Clients are called c1.1, c1.2, ...: when one is killed, the next one starts."""
+        number, _, life = owner.rpartition(".")
+        return os.path.exists(os.path.join(self.directory, "%s.%d.jsonl" % (number, int(life) + 1)))
+
     # Without a lease: it is the connection's.
 
     def open(self):
@@ -141,8 +196,13 @@ class Locker(load.Load):
 
 
 def take_all(client, key, wait_ms):
-    """At the end: all units of a key at once, for a moment; None if it is not to be had."""
+    """At the end: all units of a key at once, for a moment; None if it is not to be had. All clients are
+    dead. What they held of keys with long leases is released."""
     words, more = [], {}
+    if key in client.far:
+        got = client.ask("READ", key, majority=False)
+        if got.get("result") == "ok":
+            client.ask("RELEASE", key, got["fence"], fence=got["fence"])
     if key == SHARED:
         more = dict(shared=False)
     elif key in CAPACITIES or OPEN.get(key):

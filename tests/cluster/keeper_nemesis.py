@@ -13,7 +13,6 @@ from nodes import Refused, state_of, until
 from redis.exceptions import RedisError
 
 AUTHORITY_MS, SILENCE_MS = 2000, 3000  # src/failover/election.c
-LONGEST_MS = 2000   # the longest lease, as the engine is told: in steps
 ELECTION_MS = 2000  # of etcd, and again if the first one fails
 
 
@@ -35,8 +34,10 @@ def keeper_of(cluster):
 class KeeperNemesis(Nemesis):
     """A fault is a method: it breaks, and returns what makes it whole again."""
 
-    def __init__(self, cluster, lockers, tellers, book, seed, lease_ms, kinds, say):
+    def __init__(self, cluster, lockers, tellers, book, seed, lease_ms, kinds, say, longest_ms=0):
+        """lease_ms: the longest lease that is not in etcd. longest_ms: of a fault; 0: as usual."""
         super().__init__(cluster, lockers, book, seed, lease_ms, kinds, say)
+        self.longest_ms = longest_ms
         self.rng = random.Random("keeper nemesis %s" % seed)
         first = [k for k in FIRST if k in kinds]
         rest = [k for k in kinds if k not in first]
@@ -52,7 +53,7 @@ class KeeperNemesis(Nemesis):
 
     @property
     def bound_ms(self):
-        return 2 * (SILENCE_MS + ELECTION_MS + AUTHORITY_MS + max(LONGEST_MS, self.lease_ms))
+        return 2 * (SILENCE_MS + ELECTION_MS + AUTHORITY_MS + self.lease_ms)
 
     # One round.
 
@@ -62,6 +63,8 @@ class KeeperNemesis(Nemesis):
 
     def how_long_ms(self):
         """Around the length of leases, of authority, and of the silence that is noticed."""
+        if self.longest_ms and self.rng.random() < 0.25:
+            return self.rng.uniform(0.5, 1) * self.longest_ms
         return self.rng.choice((100, 0.5 * self.lease_ms, 1.01 * self.lease_ms, 0.9 * AUTHORITY_MS,
                                 1.1 * AUTHORITY_MS, 1.2 * SILENCE_MS, 1.5 * SILENCE_MS))
 

@@ -400,7 +400,7 @@ class Lockers(Crowd):
 
     def work(self, i, name):
         client = self.make(name)
-        client.granted = lambda key: self.set(i, now(), self.keys.index(key))
+        client.granted = lambda key: key in self.keys and self.set(i, now(), self.keys.index(key))
         client.run()
 
     def last(self, key):
