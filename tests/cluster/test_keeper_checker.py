@@ -33,6 +33,9 @@ class History(test_checker.History):
     def closed(self, client, at, fence):
         self.add(client, "CLOSED", at, at, key="k", fence=fence)
 
+    def volatile(self, ms):
+        self.add("run", "SETTING", 0, 0, volatile_ms=ms)
+
     def left(self, holders):
         self.add("run", "LEFT", 90000, 90000, key="k", holders=holders)
 
@@ -149,6 +152,43 @@ LOST_after_a_fault_is_fine
     acquire a 0 1 10 10000; fault 20; extend a 50 51 10 word=LOST
 CHECK_that_denies_a_holder_of_units_is_found: CHECK before its end
     take a 0 1 10; check b 50 51 10 word=no
+
+# Long leases
+
+LOST_of_a_long_lease_has_no_excuse: EXTEND before its end
+    acquire a 0 1 10 10001; fault 20; extend a 50 51 10 word=LOST
+CHECK_of_a_long_lease_has_no_excuse: CHECK before its end
+    acquire a 0 1 10 3600000; fault 20; check b 50 51 10 word=no
+a_lease_that_was_extended_to_a_long_one_is_long: EXTEND before its end
+    acquire a 0 1 10 1000; extend a 2 3 10 3600000; fault 20; extend a 50 51 10 word=LOST
+the_setting_says_which_leases_are_long: EXTEND before its end
+    volatile 2000; acquire a 0 1 10 2001; fault 20; extend a 50 51 10 word=LOST
+a_RELEASE_of_a_long_lease_finds_it: RELEASE before its end
+    acquire a 0 1 10 3600000; fault 20; release a 50 51 10 word=no
+a_RELEASE_of_a_short_lease_may_find_nothing
+    acquire a 0 1 10 10000; fault 20; release a 50 51 10 word=no
+a_RELEASE_may_be_repeated
+    acquire a 0 1 10 3600000; unknown a RELEASE 40 fence=10; release a 50 51 10 word=no
+a_RELEASE_after_the_expiry_may_find_nothing
+    acquire a 0 1 10 20000; release a 20050 20051 10 word=no
+a_long_lease_may_last_longer_after_a_fault
+    acquire a 0 1 10 3600000; fault 20; heal 500 keys=; extend a 1000 1001 10 3617000 asked=3600000
+a_lease_does_not_last_longer_without_a_fault: lease too long
+    acquire a 0 1 10 3600000; extend a 1000 1001 10 3605000 asked=3600000
+a_long_lease_does_not_last_much_longer: lease too long
+    acquire a 0 1 10 3600000; fault 20; heal 500 keys=; extend a 1000 1001 10 3630000 asked=3600000
+a_short_lease_does_not_last_longer_after_a_fault: lease too long
+    acquire a 0 1 10 9000; fault 20; heal 500 keys=; extend a 1000 1001 10 9500 asked=9000
+a_restored_lease_may_keep_others_out_for_longer
+    acquire a 0 1 10 20000; fault 20; heal 500 keys=; refused b 32000 32001 asked_ms=1000
+a_restored_lease_does_not_keep_others_out_for_ever: full too early
+    acquire a 0 1 10 20000; fault 20; heal 500 keys=; refused b 42000 42001 asked_ms=1000
+a_long_lease_keeps_nobody_out_after_its_end: full too early
+    acquire a 0 1 10 20000; refused b 32000 32001 asked_ms=1000
+a_released_long_lease_may_be_extended_after_a_fault
+    acquire a 0 1 10 20000; release a 5 6 10; fault 900; extend a 2000 2001 10 5000
+a_released_long_lease_is_not_extended_without_a_fault: EXTEND after its end
+    acquire a 0 1 10 20000; release a 5 6 10; extend a 2000 2001 10 5000
 
 # One at a time, by the rules of checker.py
 
