@@ -2093,10 +2093,15 @@ def a_transaction_rejected_by_its_node_is_not_committed(t):
 def without_etcd_nothing_is_granted(t):
     with cluster(t) as live:
         c = live.client(live.keeper())
+        fence = c.acquire("held", "LEASE", 60000)
         live.c.etcd[1].pause()
         got = until(lambda: [x for x in [c("ACQUIRE", "k", "SHARED")] if isinstance(x, Error)],
                     "its authority has ended", 6)
         check_error(got[0], "NOKEEPER")
+        # The next keeper may have granted it.
+        for command in "CHECK", "RELEASE":
+            check_error(c(command, "held", fence + 1), "NOKEEPER")
+        check([c("CHECK", "held", fence), c("RELEASE", "held", fence)], [1, 1])
 
 
 @test

@@ -39,19 +39,20 @@ void sl_local_refuse(struct request *r, int status)
     sl_request_answer(r, &a);
 }
 
-/* If the table is recovering, reply RECOVERING and return true. The table does not know the fence
- * of this request, but another node may still report its holder. So the server cannot say that the
- * grant is not held. */
-static bool may_be_reported(struct request *r)
+/* If the table does not know the fence of this request, but the grant may be held all the same, reply
+ * with an error and return true. While the table is recovering, another node may still report the
+ * holder. Without authority, the next keeper may have made the grant, or extended it. */
+static bool may_be_held(struct request *r)
 {
     struct server *s = r->s;
     struct sl_table_stats table;
     if (!sl_local_of(s)->reclaims || r->fence == 0) return false;
     sl_table_stats(s->table, &table);
-    if (table.recovering_until_ms <= s->now.ms ||
+    bool has_authority = table.authority_until_ms > s->now.ms;
+    if ((has_authority && table.recovering_until_ms <= s->now.ms) ||
         sl_table_holds(s->table, s->now, r->key, r->fence))
         return false;
-    sl_local_refuse(r, SLUICE_ERECOVERING);
+    sl_local_refuse(r, has_authority ? SLUICE_ERECOVERING : SLUICE_ENOKEEPER);
     return true;
 }
 
@@ -201,7 +202,7 @@ static void release(struct request *r)
     struct sl_ended past;
     int n = sl_table_release(s->table, s->now, &r->c->session->s, r->key, r->fence,
                              &past);
-    if (n == 0 && (may_be_reported(r) || sl_local_waits_for_others(r))) return;
+    if (n == 0 && (may_be_held(r) || sl_local_waits_for_others(r))) return;
     if (n == 1) {
         s->stats.releases++;
         sl_histogram_add(&s->stats.hold_ms, past.held_ms);
@@ -242,7 +243,7 @@ static void extend(struct request *r)
     sl_state_change(s);
     int status = sl_table_extend(s->table, s->now, &r->c->session->s, r->key, r->fence,
                                  r->ms, r->value, &left);
-    if (status == SLUICE_ELOST && (may_be_reported(r) || sl_local_waits_for_others(r)))
+    if (status == SLUICE_ELOST && (may_be_held(r) || sl_local_waits_for_others(r)))
         return;
     if (status != SLUICE_OK) {
         sl_local_refuse(r, status);
@@ -258,7 +259,7 @@ static void check(struct request *r)
 {
     if (sl_local_waits_for_others(r)) return;
     bool held = sl_table_holds(r->s->table, r->s->now, r->key, r->fence);
-    if (!held && (may_be_reported(r) || may_be_lost(r))) return;
+    if (!held && (may_be_held(r) || may_be_lost(r))) return;
     sl_request_answer_number(r, held ? 1 : 0);
 }
 
