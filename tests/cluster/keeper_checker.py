@@ -305,13 +305,10 @@ def may_be_forgotten(release, faults):
     return faults.first(release.inv, release.ret + int(END_MS * MS)) is not None
 
 
-def is_held_again(v, faults, leases):
-    """Whether a CHECK saw a grant whose RELEASE the keeper's failure has undone; or an EXTEND, if the
-    lease is long."""
-    release = v.records[0]
-    return ((v.kind == "CHECK after its end"
-             or v.kind == "EXTEND after its end" and leases.is_long(release.fence))
-            and release.op == "RELEASE" and may_be_forgotten(release, faults))
+def is_held_again(v, faults):
+    """Whether a CHECK or an EXTEND saw a grant whose RELEASE the keeper's failure has undone."""
+    return (v.kind in ("CHECK after its end", "EXTEND after its end")
+            and v.records[0].op == "RELEASE" and may_be_forgotten(v.records[0], faults))
 
 
 def is_not_withdrawn_yet(v, faults):
@@ -348,7 +345,7 @@ class Verdict(checker.Verdict):
         self.violations = [v for v in self.violations if not v.kind.endswith("before its end")
                            and not is_not_withdrawn_yet(v, faults)
                            and not is_restored(v, leases, grants)
-                           and not is_held_again(v, faults, leases)]
+                           and not is_held_again(v, faults)]
         for key, ops in sorted(checker.by_key(records).items()):
             holds = holds_of(ops, deaths, faults)
             self.violations += (before_its_end(key, ops, holds, faults, leases)
@@ -358,7 +355,7 @@ class Verdict(checker.Verdict):
                 self.beliefs += len(holds)
                 self.violations += (over_capacity(key, ops, holds) + checker.fences(key, ops, [])
                                     + [v for v in checker.after_its_end(key, ops)
-                                       if not is_held_again(v, faults, leases)])
+                                       if not is_held_again(v, faults)])
         self.violations += left(records)
         self.ops = collections.Counter(r.op for r in records)
         self.results = collections.Counter(

@@ -97,8 +97,10 @@ a_released_grant_may_be_held_again_after_a_fault
     take a 0 1 10; release a 5 6 10; fault 900; check a 2000 2001 10
 a_fault_long_after_a_release_is_no_excuse: CHECK after its end
     take a 0 1 10; release a 5 6 10; fault 1100; check a 2000 2001 10
-a_released_grant_is_not_extended_after_a_fault: EXTEND after its end
+a_released_grant_that_is_held_again_may_be_extended
     take a 0 1 10; release a 5 6 10; fault 900; extend a 2000 2001 10 5000
+a_fault_long_after_a_release_is_no_excuse_to_extend: EXTEND after its end
+    take a 0 1 10; release a 5 6 10; fault 1100; extend a 2000 2001 10 5000
 
 # Without a lease
 
@@ -185,10 +187,6 @@ a_restored_lease_does_not_keep_others_out_for_ever: full too early
     acquire a 0 1 10 20000; fault 20; heal 500 keys=; refused b 42000 42001 asked_ms=1000
 a_long_lease_keeps_nobody_out_after_its_end: full too early
     acquire a 0 1 10 20000; refused b 32000 32001 asked_ms=1000
-a_released_long_lease_may_be_extended_after_a_fault
-    acquire a 0 1 10 20000; release a 5 6 10; fault 900; extend a 2000 2001 10 5000
-a_released_long_lease_is_not_extended_without_a_fault: EXTEND after its end
-    acquire a 0 1 10 20000; release a 5 6 10; extend a 2000 2001 10 5000
 
 # One at a time, by the rules of checker.py
 
