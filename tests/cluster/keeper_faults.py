@@ -229,9 +229,12 @@ class Leg:
                 chapter.play(chapter.rounds(15))
                 self.judge(chapter)
         except (Refused, OSError, TimeoutError, kills.live.Failure) as e:
-            self.failures.append(str(e))
+            self.failures += str(e).splitlines()[:1] + str(e).splitlines()[1:][-60:]
         if self.failures:
-            self.failures += cluster.logs()[-150:]
+            path = os.path.join(self.kept_directory(), "%d.log" % self.nodes)
+            self.keep_logs(cluster, path)
+            self.report.say("what was said is in %s" % path)
+            self.report.say(again(self.options))
 
     # What it found.
 
@@ -282,19 +285,26 @@ class Leg:
             self.keep(chapter, records, tx_lines)
         shutil.rmtree(chapter.directory)
 
-    def keep(self, chapter, records, tx_lines):
-        """The histories, and what nodes and members said."""
+    def kept_directory(self):
         o = self.options
         directory = o.keep or "/tmp/sluice-keeper-faults.%d.%d" % (o.seed, os.getpid())
         os.makedirs(directory, exist_ok=True)
-        path = os.path.join(directory, "%d-%d" % (self.nodes, chapter.number))
+        return directory
+
+    @staticmethod
+    def keep_logs(cluster, path):
+        with open(path, "w") as f:
+            f.writelines(line + "\n" for line in cluster.logs())
+
+    def keep(self, chapter, records, tx_lines):
+        """The histories, and what nodes and members said."""
+        path = os.path.join(self.kept_directory(), "%d-%d" % (self.nodes, chapter.number))
         load.write_history(records, path + ".locks.jsonl")
         with open(path + ".tx.jsonl", "w") as f:
             f.writelines(tx_lines)
-        with open(path + ".log", "w") as f:
-            f.writelines(line + "\n" for line in chapter.c.logs())
+        self.keep_logs(chapter.c, path + ".log")
         self.report.say("the histories, and what was said, are in %s.*" % path)
-        self.report.say(again(o))
+        self.report.say(again(self.options))
 
     def tell(self, race):
         say, t = self.report.say, self.total

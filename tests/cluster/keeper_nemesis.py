@@ -197,6 +197,8 @@ class KeeperNemesis(Nemesis):
     def stop_keeper(self):
         """SIGTERM, as for an upgrade."""
         keeper = self.keeper()
+        if keeper.state != "up":  # it would stop when it goes on
+            raise Refused("%s does not run" % keeper)
         self.ended.add(keeper.id)
         keeper.stop()
         return [], str(keeper)  # heal() starts it
