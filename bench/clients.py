@@ -3,8 +3,8 @@ contenders for the same keys. For bench/failover and bench/restart.
 
 All of them run in one process, with asyncio. Each client uses one node, and goes to the next one
 when that node does not answer, or cannot. Every request and its reply are recorded, and Run.judge()
-gives the record to tests/cluster/keeper_checker.py, which finds two holders of a key, and replies
-that contradict each other.
+gives the record to a checker of tests/cluster, which finds two holders of a key, and replies that
+contradict each other.
 """
 import asyncio
 import collections
@@ -19,7 +19,7 @@ sys.path[:0] = [os.path.join(ROOT, "tests/cluster"), os.path.join(ROOT, "tests/c
                 os.path.join(ROOT, "tests/server/lib"), os.path.join(ROOT, "tests/lib")]
 sys.dont_write_bytecode = True
 from history import Record  # noqa: E402
-from keeper_checker import Verdict, checker  # noqa: E402
+import checker  # noqa: E402
 from links import TROUBLE, ErrorReply, Links  # noqa: E402
 from load import now, result_of, write_history  # noqa: E402
 
@@ -34,8 +34,10 @@ HOT_MS = 500, 1000, 3000, 8000         # their leases
 class Run:
     """A cluster, its clients, and the record of what they asked and were told."""
 
-    def __init__(self, cluster, seed=1):
-        self.cluster = cluster
+    def __init__(self, cluster, verdict, elsewhere, seed=1):
+        """verdict: the class of a checker. elsewhere: replies after which a client goes to another
+        node; None stands for no reply."""
+        self.cluster, self.verdict, self.elsewhere = cluster, verdict, elsewhere
         self.addresses = {n.id: n.address for n in cluster}
         self.chance = random.Random(seed)
         self.records, self.over, self.stall_s = [], False, 0.0
@@ -81,13 +83,16 @@ class Run:
 
     def judge(self):
         """The violations, by kind, and lines that describe them."""
-        v = Verdict(sorted(self.records, key=lambda r: (r.inv, r.line)))
+        v = self.verdict(sorted(self.records, key=lambda r: (r.inv, r.line)))
         lines = v.explain()
         if v.violations:
             path = "/tmp/sluice-failover.%d.jsonl" % os.getpid()
             write_history(v.records, path)
             lines.append("the history is in " + path)
         return v, lines
+
+    def told_errors(self):
+        return ", ".join("%s %d" % e for e in sorted(self.errors.items())) or "none"
 
 
 class Client:
@@ -96,7 +101,7 @@ class Client:
     def __init__(self, run, name, home=None):
         self.run, self.name = run, name
         self.node = home or run.chance.choice(sorted(run.addresses))
-        self.links = Links(run.addresses)
+        self.links = Links(run.addresses, run.cluster.password)
 
     async def work(self):
         while not self.run.over:
@@ -110,8 +115,7 @@ class Client:
         self.node = self.run.chance.choice(sorted(self.run.addresses))
 
     async def once(self, op, key, *words, wait_ms=0, **more):
-        """One request to the current node. Returns its record; the client changes its node if this
-        one does not answer, stops, or has no keeper."""
+        """One request to the current node. Returns its record."""
         r = self.run.begin(client=self.name, op=op, key=key, node=self.node, **more)
         try:
             reply = await asyncio.wait_for(self.links.call(self.node, op, key, *words),
@@ -124,7 +128,7 @@ class Client:
             self.links.close(self.node)
         if r.known and r.result not in ("ok", "nil", "no"):
             self.run.errors[r.result] += 1
-        if r.result in (None, "NOKEEPER", "SHUTDOWN"):
+        if r.result in self.run.elsewhere:
             self.next_node()
         return r
 
@@ -182,6 +186,13 @@ class Holder(Client):
             self.draw_node()
             await self.keep()
             await asyncio.sleep(self.every_s)
+
+
+async def take_all(holders):
+    """All of them take their leases, 20 at a time."""
+    for i in range(0, len(holders), 20):
+        if not all(await asyncio.gather(*(h.take() for h in holders[i:i + 20]))):
+            raise TimeoutError("the leases of the holders were not granted")
 
 
 class Taker(Client):

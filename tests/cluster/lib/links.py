@@ -38,12 +38,14 @@ class ErrorReply(Exception):
 class Links:
     """Connections of one client, one for each node, made when they are needed."""
 
-    def __init__(self, addresses):
-        self.addresses, self.open = addresses, {}
+    def __init__(self, addresses, password=None):
+        self.addresses, self.password, self.open = addresses, password, {}
 
     async def call(self, node, *words):
         if node not in self.open:
             self.open[node] = await asyncio.open_connection(*self.addresses[node])
+            if self.password:
+                await self.call(node, "AUTH", self.password)
         reader, writer = self.open[node]
         done = False
         try:
