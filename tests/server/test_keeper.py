@@ -1333,6 +1333,26 @@ def a_deposed_keeper_hands_over(t):
 
 
 @test
+def a_keeper_is_deposed_while_requests_wait_for_etcd(t):
+    """The next keeper answers the requests. What waits with them (here: an event) ends nothing."""
+    os.environ["MALLOC_PERTURB_"] = "85"  # Memory that is used before it is set is not 0.
+    with trio(t, proxied=True) as (live, keeper, one, two):
+        own, far, broken, x = live.clients(keeper, one, keeper, two)
+        held, other = own.acquire("held", "LEASE", 60000), own.acquire("other", "LEASE", 60000)
+        live.c.cut(keeper, "etcd1")
+        own.send("EXTEND", "held", held, 120000)
+        far.send("ACQUIRE", "far", "LEASE", 60000)
+        broken.send("BREAK", "other", other)
+        until(lambda: live.keeper(one, two) != keeper, "another node is the keeper")
+        live.c.heal()
+        check_that(own.reply() >= 120000, "it is extended")
+        check_error(far.reply(), "RECOVERING")
+        check(broken.reply(), 1, "BREAK")
+        check_error(x("EXTEND", "other", other, 60000), "LOST")
+        check_that(live.keeper() != keeper, "the old keeper is a node")
+
+
+@test
 def fences_rise_while_keepers_are_killed_suspended_and_stopped(t):
     """Keepers are killed, stopped and told to stop, while one key is taken again and again."""
     with cluster(t, options={"linger": "100ms"}) as live:

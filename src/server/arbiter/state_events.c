@@ -42,7 +42,7 @@ void sl_state_drop_left(struct request *r)
 
 /* On the lists of requests, so that replies and events leave in the order of the changes. */
 struct parked_event {
-    struct request entry; /* Only its place, position and outcome are used. */
+    struct request entry; /* Only its server, place, position and outcome are used. */
     struct sl_event event;
     char bytes[]; /* Of its key and note. */
 };
@@ -60,6 +60,7 @@ void sl_state_publish(struct server *s, const struct sl_event *e, uint64_t posit
         sl_event_publish(s, e);
         return;
     }
+    p->entry = (struct request){.s = s};
     p->entry.position = position;
     p->entry.outcome = SL_PARKED_EVENT;
     p->event = *e;
