@@ -300,9 +300,11 @@ def before_its_end(key, ops, holds, faults, leases):
 
 
 def may_be_forgotten(release, faults):
-    """Whether a keeper may have failed before another node, or etcd, knew of this RELEASE. Then the
-    next keeper treats the grant as held until its lease expires (docs/cluster.md)."""
-    return faults.first(release.inv, release.ret + int(END_MS * MS)) is not None
+    """Whether a keeper may have failed before another node, or etcd, knew of this RELEASE; or whether a
+    keeper may have replied that was replaced while it was cut off, and did not know that yet. Then
+    the next keeper treats the grant as held until its lease expires (docs/cluster.md)."""
+    return faults.first(release.inv - int(SLACK_MS * MS),
+                        release.ret + int(END_MS * MS)) is not None
 
 
 def is_held_again(v, faults):

@@ -95,6 +95,10 @@ a_released_grant_is_not_held_any_more: CHECK after its end
     take a 0 1 10; release a 5 6 10; check a 7 8 10
 a_released_grant_may_be_held_again_after_a_fault
     take a 0 1 10; release a 5 6 10; fault 900; check a 2000 2001 10
+a_keeper_that_was_replaced_may_reply_to_a_release
+    fault 0; heal 10 keys=; take a 20 21 10; release a 900 901 10; check a 2000 2001 10
+a_fault_long_before_a_release_is_no_excuse: CHECK after its end
+    fault 0; heal 10 keys=; take a 20 21 10; release a 1100 1101 10; check a 2000 2001 10
 a_fault_long_after_a_release_is_no_excuse: CHECK after its end
     take a 0 1 10; release a 5 6 10; fault 1100; check a 2000 2001 10
 a_released_grant_that_is_held_again_may_be_extended
