@@ -1048,6 +1048,26 @@ def leases_of_a_dead_keepers_clients_are_waited_for(t):
 
 
 @test
+def leases_that_only_a_dead_keeper_knew_are_waited_for(t):
+    """A node was restarted, so it has lost its records of leases; then the keeper is killed."""
+    with trio(t) as (live, keeper, one, two):
+        clients, began, held = live.clients(keeper, one), time.monotonic(), {}
+        for i in range(4):  # Of its clients, and, as the witness, of the keeper's.
+            for c in clients:
+                held["k%d" % len(held)] = c.acquire("k%d" % len(held), "LEASE", 4500)
+        live[one].restart()
+        live.keeper()
+        live[keeper].kill()
+        waiters = live.clients(*[two] * len(held))
+        for c, key in zip(waiters, held):
+            c.send("ACQUIRE", key, "LEASE", 1000, "WAIT", 30000)
+        for c, key in zip(waiters, held):
+            check_that(fence_of(c.reply()) > held[key], "fences rise")
+            took = time.monotonic() - began
+            check_that(took > 0.998 * 4.5, "%s after %.3f s" % (key, took))
+
+
+@test
 def a_long_lease_is_in_etcd_before_its_client_knows_it(t):
     with trio(t) as (live, keeper, one, two):
         c, a, b = live.clients(keeper, one, two)
