@@ -173,8 +173,9 @@ class Holder(Client):
                 self.deadline = max(self.deadline, checker.counted(r))
                 break
             if r.result == "LOST" or now() > self.deadline:
-                self.lost = "%s: %s, %.3f s before its deadline" % (
-                    self.key, r.text or "no reply", (self.deadline - now()) / S)
+                self.lost = "%s: %s, %.3f s %s its deadline" % (
+                    self.key, r.text or "no reply", abs(self.deadline - now()) / S,
+                    "before" if now() < self.deadline else "after")
                 break
             await asyncio.sleep(0.02)
         self.delays.append((began, now() - began))
@@ -188,11 +189,14 @@ class Holder(Client):
             await asyncio.sleep(self.every_s)
 
 
-async def take_all(holders):
-    """All of them take their leases, 20 at a time."""
+async def take_all(run, holders, start=True):
+    """All of them take their leases, 20 at a time, and begin to extend them."""
     for i in range(0, len(holders), 20):
-        if not all(await asyncio.gather(*(h.take() for h in holders[i:i + 20]))):
+        some = holders[i:i + 20]
+        if not all(await asyncio.gather(*(h.take() for h in some))):
             raise TimeoutError("the leases of the holders were not granted")
+        if start:
+            run.start(*some)
 
 
 class Taker(Client):

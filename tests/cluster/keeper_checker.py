@@ -13,7 +13,8 @@ A history is as checker.py has it, and what is said there of *beliefs* holds her
 
 A lease is *long* if it was granted or extended for more than lease-volatile. It is in etcd, so a
 failure does not excuse its loss. But after a failover it may last longer than its holder knows: until
-its expiry in etcd, which is rounded up, 0.2 % longer, and for as long as there was no keeper.
+its expiry in etcd, which is rounded up, 0.2 % longer with each change of the keeper, and for as long
+as there was no keeper.
 
 A grant without a lease is believed in from its answer to its release, the end of its connection
 or of its client. It is not held against anybody once something was broken meanwhile: what bounds
@@ -52,6 +53,7 @@ SHARED_CAPACITY = 1 << 40  # an exclusive holder takes all of it
 VOLATILE_MS = 10000  # the default of lease-volatile in a cluster on etcd
 SLACK_MS = 1000   # until what is over is free, on a machine that stalls
 LINGER_MS = 1000  # the setting of these tests, for connections that were lost
+CHANGES_MAX = 2   # of the keeper, from a FAULT to the next HEAL
 END_MS = 1000     # until other nodes or etcd know that a grant has ended
 LATE_MS = 4000    # after all was whole again, what was not answered has been done, or never is
 
@@ -123,8 +125,9 @@ class Leases:
                   if s < end and e > start]
         if not broken:
             return 0
-        return (self.volatile_ms + asked_ms * (1 / GAMMA - 1)
-                + sum((e - s) / MS + LATE_MS + SLACK_MS for s, e in broken))
+        drift_ms = CHANGES_MAX * asked_ms * (1 / GAMMA - 1)
+        return self.volatile_ms + sum((e - s) / MS + LATE_MS + SLACK_MS + drift_ms
+                                      for s, e in broken)
 
 
 def is_restored(v, leases, grants):
