@@ -377,11 +377,24 @@ static sl_ms quiet_after(const struct sl_election *e,
     return lengthened(sl_ms_after(e->settings.authority_ms, before->longest_ms));
 }
 
+/* Return for how long the last keeper may still grant. It sent its last confirmed heartbeat before this
+ * node first saw it, and no other one was confirmed before the claim. */
+static sl_ms authority_left(const struct sl_election *e, sl_ms now,
+                            const struct sl_storage_term *before)
+{
+    sl_ms left = lengthened(e->settings.authority_ms);
+    bool seen = e->known && e->current.term == e->claimed_term &&
+                e->current.heartbeat == before->heartbeat;
+    if (seen) left -= now - e->heartbeat_seen_ms;
+    return left > 0 ? left : 0;
+}
+
 static void lead(struct sl_election *e, sl_ms now, sl_ms asked_ms,
                  const struct sl_storage_result *d)
 {
     struct sl_storage_term before = d->term_record;
     bool first = e->claimed_term == 0;
+    sl_ms authority_ms = authority_left(e, now, &before);
     before.term = e->claimed_term;
     e->state = SL_ELECTION_LEADING;
     e->leading_since_ms = now;
@@ -397,12 +410,11 @@ static void lead(struct sl_election *e, sl_ms now, sl_ms asked_ms,
     e->authority_end_ms = asked_ms + shortened(e->settings.authority_ms);
     e->renew_ms = asked_ms + e->settings.heartbeat_ms;
     e->doubt_ms = SL_NEVER;
-    order(e, (struct sl_election_order){
-                 .type = SL_ELECTION_ORDER_LEAD,
-                 .term = d->term,
-                 .before = before,
-                 .quiet_ms = first ? 0 : quiet_after(e, &before),
-                 .authority_ms = lengthened(e->settings.authority_ms)});
+    order(e, (struct sl_election_order){.type = SL_ELECTION_ORDER_LEAD,
+                                        .term = d->term,
+                                        .before = before,
+                                        .quiet_ms = first ? 0 : quiet_after(e, &before),
+                                        .authority_ms = authority_ms});
     announce_keeper(e);
     /* Nodes that hear of an unknown term read it. */
     order(e, (struct sl_election_order){.type = SL_ELECTION_ORDER_DOUBT,

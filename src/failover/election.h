@@ -77,7 +77,7 @@ struct sl_election_order {
                                     * limit. */
     sl_ms quiet_ms;     /* LEAD: for this long after the claim was answered, serve only
                      * transactions and reclaims; */
-    sl_ms authority_ms; /* during this part of it, the last keeper may still grant. */
+    sl_ms authority_ms; /* for so long, the last keeper may still grant. */
 };
 
 struct sl_election *sl_election_new(const struct sl_election_settings *s, sl_ms now);

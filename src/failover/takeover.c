@@ -21,6 +21,9 @@ void sl_takeover_lead(struct sl_failover *f, sl_ms now_ms,
     f->quiet_until_ms = o->quiet_ms > 0 ? sl_ms_after(now_ms, o->quiet_ms) : 0;
     f->authority_until_ms = sl_ms_after(now_ms, o->authority_ms);
     f->ends_early = o->quiet_ms > 0 && ledgers != 0;
+    sl_table_set_rival(f->settings.table, o->quiet_ms > 0 && !before->resigned
+                                              ? f->authority_until_ms
+                                              : 0);
     g->resigner = before->resigned ? last : 0;
     g->needed = ledgers & ~(1u << last | 1u << f->settings.self);
     f->ledgers = f->ledgers_sent = 0;

@@ -136,10 +136,13 @@ static int set_value(struct sl_table *t, struct sl_now now, struct sl_grant_ref 
 }
 
 /* Returns SLUICE_OK if the grant has a lease that can be extended, or an error. */
-static int may_extend(const struct sl_grant_ref *p, struct sl_now now)
+static int may_extend(const struct sl_table *t, const struct sl_grant_ref *p,
+                      struct sl_now now)
 {
     const struct sl_entry *e = p->entry;
     if (sl_grant_sure_end(p) <= now.ms) return SLUICE_ELOST;
+    if (now.ms < t->rival_until_ms && sl_grant_sure_end(p) <= t->rival_until_ms)
+        return SLUICE_ERECOVERING;
     if (e == NULL) return p->lock->flags & SL_INLINE_BROKEN ? SLUICE_ELOST : SLUICE_OK;
     if (e->lease_ms == 0) return SLUICE_ENOLEASE;
     if (e->broken) return SLUICE_ELOST;
@@ -175,7 +178,7 @@ int sl_table_extend(struct sl_table *t, struct sl_now now, const struct sl_sessi
      * another. */
     if (!sl_table_has_authority(t, now)) return SLUICE_ENOKEEPER;
     if (!sl_table_find(t, now, key, fence, &p) || !may_use(&p, s)) return SLUICE_ELOST;
-    int status = may_extend(&p, now);
+    int status = may_extend(t, &p, now);
     if (status == SLUICE_OK && value.at != NULL) status = set_value(t, now, &p, value);
     if (status != SLUICE_OK) return status;
     sl_ms before_ms = sl_grant_end(&p);

@@ -17,6 +17,7 @@ struct sl_table {
     sl_fence fence_limit;       /* The table grants no fence above this. */
     bool short_of_fences;       /* A request was not granted for lack of a fence. */
     sl_ms recovering_until_ms;  /* Grant nothing before this time; 0: no recovery. */
+    sl_ms rival_until_ms;       /* Another table may grant until this time. */
     sl_ms authority_until_ms;   /* Grant nothing from this time on; SL_NEVER: no end. */
     bool lacks_authority;       /* A request waits for authority. */
     uint64_t arrivals;

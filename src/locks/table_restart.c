@@ -26,6 +26,11 @@ sl_fence sl_table_fences_left(const struct sl_table *t)
     return t->short_of_fences ? 0 : t->fence_limit - t->fence;
 }
 
+void sl_table_set_rival(struct sl_table *t, sl_ms until_ms)
+{
+    t->rival_until_ms = until_ms;
+}
+
 void sl_table_recover(struct sl_table *t, sl_ms until_ms)
 {
     t->recovering_until_ms = until_ms;

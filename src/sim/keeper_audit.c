@@ -16,13 +16,13 @@
 #define OVERTAKE_NODE_MS 5000
 
 /* The authority of a keeper ends before AUTHORITY_US have passed since the next keeper claimed its
- * term; and that one grants nothing before that. A keeper that resigns grants and extends nothing any more,
+ * term; and that one grants nothing before the authority has ended. A keeper that resigns grants and extends nothing any more,
  * and the next one need not wait. */
 static void check_authority(struct ksim_world *w, uint32_t i, uint64_t term, bool fresh)
 {
     const struct ksim_etcd *e = &w->etcd;
     if (term + 1 >= KSIM_TERMS || w->checker.without_clocks) return;
-    int64_t next_us = e->claimed_us[term + 1], own_us = e->claimed_us[term];
+    int64_t next_us = e->claimed_us[term + 1];
     if (next_us > 0 && w->now_us >= next_us + AUTHORITY_US)
         KSIM_WRONG(w,
                    "n%u %s in term %" PRIu64 ", %" PRId64
@@ -33,11 +33,11 @@ static void check_authority(struct ksim_world *w, uint32_t i, uint64_t term, boo
         KSIM_WRONG(w, "n%u %s in term %" PRIu64 ", in which it has resigned", i + 1,
                    fresh ? "grants" : "extends", term);
     if (fresh && term > 1 && !e->resigned[term - 1] &&
-        w->now_us < own_us + AUTHORITY_US)
+        w->now_us < e->renewed_us[term - 1] + AUTHORITY_US)
         KSIM_WRONG(w,
                    "n%u grants in term %" PRIu64 ", only %" PRId64
-                   " ms after it claimed the term",
-                   i + 1, term, (w->now_us - own_us) / 1000);
+                   " ms after the last keeper sent its last heartbeat",
+                   i + 1, term, (w->now_us - e->renewed_us[term - 1]) / 1000);
 }
 
 static uint32_t node_of(uint32_t i, const struct ksim_conn *c)

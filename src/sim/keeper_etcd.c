@@ -62,6 +62,7 @@ struct ksim_op *ksim_etcd_submit(struct ksim_world *w, uint32_t node,
     x->node = node;
     x->life = w->nodes[node].life;
     x->asked_ms = asked_ms;
+    x->sent_us = w->now_us;
     x->expected = w->nodes[node].heartbeat;
     sl_list_append(&w->etcd.ops, &x->all);
     ksim_op_copy(x);
@@ -130,7 +131,10 @@ static void claim(struct ksim_world *w, struct ksim_op *x)
     }
     ksim_audit_claim(w, x->node);
     t->term++;
-    if (t->term < KSIM_TERMS) w->etcd.claimed_us[t->term] = w->now_us;
+    if (t->term < KSIM_TERMS) {
+        w->etcd.claimed_us[t->term] = w->now_us;
+        w->etcd.renewed_us[t->term] = x->sent_us;
+    }
     r->term_record = *t;
     t->node = x->op.node;
     t->clock_ms = x->op.clock_ms;
@@ -157,6 +161,7 @@ static bool renew(struct ksim_world *w, struct ksim_op *x)
         return false;
     } else {
         t->heartbeat = ++w->etcd.revision;
+        if (t->term < KSIM_TERMS) w->etcd.renewed_us[t->term] = x->sent_us;
         t->fence_limit = x->op.fence_limit;
         t->longest_ms = x->op.longest_ms;
         t->clock_ms = x->op.clock_ms;

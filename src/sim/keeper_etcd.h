@@ -30,6 +30,7 @@ struct ksim_op {
     uint64_t number;
     struct sl_storage_op op; /* With its result. */
     uint32_t node;
+    int64_t sent_us;
     uint64_t life;     /* The life of the node that submitted it. */
     sl_ms asked_ms;    /* By the clock of the node. */
     uint64_t expected; /* RENEW: the heartbeat to replace. */
@@ -44,6 +45,8 @@ struct ksim_etcd {
     struct sl_storage_term term;
     /* By term: when its claim was executed, in real time. */
     int64_t claimed_us[KSIM_TERMS];
+    int64_t renewed_us
+        [KSIM_TERMS]; /* When the last renewal of the term, or its claim, was sent. */
     bool resigned[KSIM_TERMS]; /* The term was marked as resigned. */
     int64_t down_us, slow_us;  /* Until then, etcd is unavailable, or slow. */
     struct sl_list ops;

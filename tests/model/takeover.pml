@@ -15,7 +15,10 @@
  *   complete   The ledger of a restarted node is empty. The node reports for how long that may
  *              matter: until all leases that were granted before its start have expired.
  *   export     A keeper that learns of a higher term copies its table to its ledger before it
- *              hands over its ledger.
+ *              hands over its ledger. It does not know whether a client has learned of the last
+ *              extension, so the next keeper does not extend the lease because of this record.
+ *   fill       A keeper that has taken over sends its leases to a node that was restarted. Then
+ *              the ledger of that node is complete.
  *   settled    A renewal says that the keeper has taken over, and that another node knows every
  *              lease that the keeper knows.
  *   skip       A new keeper also waits until all short leases have expired. It skips this second
@@ -25,7 +28,9 @@
  *              second, it has certainly expired. They differ by the time that the message took. A
  *              keeper extends a lease before the first, and grants the lock to others after the
  *              second.
- *   extension  A new keeper extends nothing before its waits have ended.
+ *   extension  Until the authority of the last keeper has ended, a new keeper extends a lease only
+ *              if it is certainly valid until then. Otherwise the last keeper may let it expire and
+ *              grant the lock to another client.
  *   fence      If nodes report two leases, the one with the higher fence counts.
  *   gone       A keeper that ends a lease without its client's consent grants the lock to others
  *              after all nodes have confirmed that they have removed their records, or after the
@@ -64,7 +69,9 @@
  *   MISSING         skip although a node has not handed over
  *   SHORTRECORD     a record may expire before its lease
  *   LONGRECORD      a keeper extends a lease that may have expired
- *   EXTENDEARLY     a new keeper extends a lease as soon as it is reported
+ *   EXTENDEARLY     a new keeper extends a lease although the last keeper may let it expire
+ *   FILLEARLY       a keeper completes the ledger of a node before its waits have ended
+ *   FILLEMPTY       a keeper says that a ledger is complete, and does not send the leases
  *   NOFENCE         of two leases, the one that is reported last counts
  *   BREAKEARLY      the lock is granted to others while a ledger may have the lease that was
  *                   broken
@@ -367,7 +374,7 @@ end:
 #ifndef NOEXPORT
            if
            :: left[i] > 0 ->
-              LEDGER(i, top[i] - 1) = left[i]; CERTAIN(i, top[i] - 1) = sure[i]
+              LEDGER(i, top[i] - 1) = left[i]
            :: else
            fi;
 #endif
@@ -439,7 +446,7 @@ end:
     :: d_step {
            leads[i] != 0 && authority[i] > 0 && EXTENDABLE(i) && sure[i] < LEASE &&
 #ifndef EXTENDEARLY
-           ready[i] &&
+           (wait[i] <= LEASE || sure[i] > wait[i] - LEASE) &&
 #endif
            learned[top[i] - 1] && !ended[top[i] - 1] ->
            f = top[i] - 1; forget_message(f);
@@ -516,6 +523,23 @@ end:
               f++
            :: else -> break
            od
+       }
+    /* Keeper i completes the ledger of a node that was restarted. */
+    :: d_step {
+           leads[i] != 0 && !down[m] && leads[m] == 0 && !OUTDATED(m, leads[i]) &&
+#ifndef FILLEARLY
+           ready[i] &&
+#endif
+           incomplete[m] > 0 ->
+           seen[m] = MAX(seen[m], leads[i]); incomplete[m] = 0;
+#ifndef FILLEMPTY
+           if
+           :: left[i] > 0 ->
+              LEDGER(m, top[i] - 1) = MAX(LEDGER(m, top[i] - 1), left[i]);
+              CERTAIN(m, top[i] - 1) = MAX(CERTAIN(m, top[i] - 1), sure[i])
+           :: else
+           fi
+#endif
        }
     /* Keeper i reports a lease that other nodes may not know. */
     :: d_step {

@@ -699,8 +699,10 @@ UNIT_TEST(a_node_answers_the_last_keeper_that_knows_of_its_claim_first)
 
 #define AUTHORITY_MS 2006 /* Two seconds, and 1/499. */
 
-/* Node 1 has run for a minute, and becomes the keeper of term 5. The keeper of term 4 was `keeper`. */
-static void lead_after(uint32_t keeper, uint32_t ledgers)
+/* Node 1 has run for a minute, and becomes the keeper of term 5. The keeper of term 4 was `keeper`. Node
+ * 1 saw its last heartbeat `seen_ms` ago, but etcd has the heartbeat `heartbeat`. */
+static void lead_seen(uint32_t keeper, uint32_t ledgers, sl_ms seen_ms,
+                      uint64_t heartbeat)
 {
     struct sl_storage_result before = result(SLUICE_OK, 4, keeper);
     struct sl_storage_result claimed = result(SLUICE_OK, 5, keeper);
@@ -708,9 +710,11 @@ static void lead_after(uint32_t keeper, uint32_t ledgers)
         .type = SL_FAILOVER_DOUBT, .term = 4, .sight = SL_PEER_CLOSED};
     now.ms += 60000;
     claimed.term_record.ledgers = ledgers;
+    claimed.term_record.heartbeat = heartbeat;
     orders();
     sl_failover_term_read(&node, now.ms, now.ms, &before);
     orders();
+    now.ms += seen_ms;
     sl_failover_sight(&node, now.ms, keeper, SL_PEER_CLOSED);
     sl_failover_receive(&node, now, 2, &doubt, text(""), text(""), linked);
     sl_failover_receive(&node, now, 3, &doubt, text(""), text(""), linked);
@@ -718,6 +722,11 @@ static void lead_after(uint32_t keeper, uint32_t ledgers)
     sl_failover_claimed(&node, now.ms, now.ms, &claimed);
     orders();
     sl_table_set_authority(table, SL_NEVER);
+}
+
+static void lead_after(uint32_t keeper, uint32_t ledgers)
+{
+    lead_seen(keeper, ledgers, 0, 1);
 }
 
 /* Return for how long the keeper grants nothing. */
@@ -742,6 +751,44 @@ UNIT_TEST(
     assert_int_equal(acquire(&clients[1], "k", 1000), SLUICE_ERECOVERING);
     now.ms += 1;
     assert_int_equal(acquire(&clients[1], "k", 1000), SLUICE_OK);
+}
+
+/* The last keeper sent its last heartbeat before this node saw it. */
+UNIT_TEST(the_authority_of_the_last_keeper_counts_from_its_last_heartbeat)
+{
+    lead_seen(3, ALL_NODES, 900, 1);
+    reports(2);
+    assert_int_equal(quiet(), AUTHORITY_MS - 900);
+}
+
+UNIT_TEST(a_heartbeat_that_this_node_has_not_seen_counts_from_the_claim)
+{
+    lead_seen(3, ALL_NODES, 900, 2);
+    reports(2);
+    assert_int_equal(quiet(), AUTHORITY_MS);
+}
+
+/* Otherwise the last keeper may let the lease expire, and grant the lock to another client. */
+UNIT_TEST(a_new_keeper_extends_leases_that_are_valid_until_the_last_keeper_cannot_grant)
+{
+    sl_ms left_ms;
+    lead_after(3, ALL_NODES);
+    struct sl_grant_view v = {.fence = 10,
+                              .leased = true,
+                              .units = 1,
+                              .per = 1,
+                              .buckets = 1,
+                              .left_ms = AUTHORITY_MS};
+    assert_int_equal(sl_table_reclaim(table, now, NULL, &v, text("short")), SLUICE_OK);
+    v.left_ms++;
+    assert_int_equal(sl_table_reclaim(table, now, NULL, &v, text("long")), SLUICE_OK);
+    const struct sl_bytes none = {NULL, 0};
+    assert_int_equal(sl_table_extend(table, now, &clients[1], text("short"), 10, 9000,
+                                     none, &left_ms),
+                     SLUICE_ERECOVERING);
+    assert_int_equal(sl_table_extend(table, now, &clients[1], text("long"), 10, 9000,
+                                     none, &left_ms),
+                     SLUICE_OK);
 }
 
 UNIT_TEST(a_new_keeper_waits_for_all_leases_if_a_ledger_is_missing)
