@@ -264,7 +264,8 @@ r = json.load(open(sys.argv[1]))
 cells = {(t['id'], c['row'], c['column']): c for t in r['tables'] for c in t['results']}
 median = {k: c['median'] for k, c in cells.items()}
 for name in 'Sluice, keeper', 'Sluice, other node', 'etcd':
-    for shape in '1 client', '32 clients, own keys', '32 clients, one key':
+    for shape in '1 client', '32 clients, own keys', '32 clients, one key', \\
+            '1 client, long', '32, own keys, long', '32, one key, long':
         assert median['keeperlocks_rate', shape, name] > 1, (shape, name)
         assert median['keeperlocks_acquire', shape, name] <= \\
             median['keeperlocks_p99', shape, name], (shape, name)
@@ -277,6 +278,7 @@ assert len(cells['failover', 'all kills', 'Sluice']['runs']) == 2
 assert median['failover', 'longest', 'Sluice'] == cells['failover', 'all kills', 'Sluice']['max']
 ids = {g['id'] for g in r['goals'] if g['measured']}
 assert {'keeperlocks_rate_1_to_etcd', 'keeperlocks_far_32_to_etcd',
+        'keeperlocks_rate_1_long_to_etcd', 'keeperlocks_far_32_long_to_etcd',
         'keeperlocks_far_32_to_keeper', 'keepercommits_rate_256_to_alone',
         'keepercommits_far_256_to_keeper', 'failover_longest'} <= ids, ids
 print('good')

@@ -102,6 +102,7 @@ static const char *run_shape(struct trial *r, struct table *t[TRIAL_TABLES], uin
                              struct trio trios[WHICH], uint32_t which)
 {
     struct pack_want want = {.clients = shapes[n].clients,
+                             .lease_ms = 30000,
                              .one_key = shapes[n].one_key,
                              .at = shapes[n].clients == 1 ? PACK_BEST : PACK_ALL};
     struct pack *packs[WHICH] = {NULL};
@@ -196,6 +197,7 @@ static const char *part_apart(struct trial *r)
     const char *wrong = trio_start(&trio, &want);
     for (uint32_t i = ONE; i < APART_ROWS && wrong == NULL; i++) {
         struct pack_want clients = {.clients = i == ONE ? 1 : 32,
+                                    .lease_ms = 30000,
                                     .at = i == ONE ? PACK_BEST : PACK_ALL};
         wrong = pack_open(&packs[i], &trio, &clients);
         if (wrong == NULL) wrong = pack_run(packs[i], r->run_ns / 4, &warm);

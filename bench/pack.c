@@ -51,13 +51,15 @@ static const char *unexpected(const struct pack *p, const struct client *c,
 
 /* ---- ours ---- */
 
-static void ours_prepare(struct client *c)
+static void ours_prepare(struct client *c, uint32_t lease_ms)
 {
+    char lease[12];
+    int digits = snprintf(lease, sizeof lease, "%u", lease_ms);
     c->acquire_bytes = (size_t)snprintf(
         c->acquire, sizeof c->acquire,
-        "*6\r\n$7\r\nACQUIRE\r\n$%zu\r\n%s\r\n$5\r\nLEASE\r\n$5\r\n30000\r\n"
+        "*6\r\n$7\r\nACQUIRE\r\n$%zu\r\n%s\r\n$5\r\nLEASE\r\n$%d\r\n%s\r\n"
         "$4\r\nWAIT\r\n$5\r\n60000\r\n",
-        strlen(c->key), c->key);
+        strlen(c->key), c->key, digits, lease);
 }
 
 /* The end of a reply, or NULL: it is not whole. *good says whether it is as it should. */
@@ -212,13 +214,11 @@ const char *pack_run(struct pack *p, int64_t run_ns, struct trial_result *out)
 /* ---- opening ---- */
 
 static const char *open_client(struct pack *p, struct trio *t, struct subject *at,
-                               uint32_t i, const char *key)
+                               struct client *c, uint32_t lease_ms)
 {
-    struct client *c = &p->clients[i];
     struct epoll_event e = {.events = EPOLLIN, .data.ptr = c};
     const char *wrong = NULL;
-    snprintf(c->key, sizeof c->key, "%s", key);
-    if (t->want.kind == NODE) ours_prepare(c);
+    if (t->want.kind == NODE) ours_prepare(c, lease_ms);
     else wrong = etcd_prepare(c, &at->line);
     if (wrong != NULL) return wrong;
     c->fd = line_connect(at->port);
@@ -240,7 +240,6 @@ static uint32_t place_of(const struct trio *t, enum pack_at at, uint32_t i)
 const char *pack_open(struct pack **out, struct trio *t, const struct pack_want *want)
 {
     static uint32_t number; /* So that no two packs have a key in common. */
-    char key[32];
     const char *wrong = NULL;
     struct pack *p = calloc(1, sizeof *p);
     *out = p;
@@ -253,9 +252,11 @@ const char *pack_open(struct pack **out, struct trio *t, const struct pack_want 
     else p->count = want->clients;
     for (uint32_t i = 0; i < p->count; i++) p->clients[i].fd = -1;
     for (uint32_t i = 0; i < p->count && wrong == NULL; i++) {
-        snprintf(key, sizeof key, "lock:%04u%08u", number % 10000,
+        struct client *c = &p->clients[i];
+        snprintf(c->key, sizeof c->key, "lock:%04u%08u", number % 10000,
                  want->one_key ? 0 : i);
-        wrong = open_client(p, t, &t->members[place_of(t, want->at, i)], i, key);
+        wrong = open_client(p, t, &t->members[place_of(t, want->at, i)], c,
+                            want->lease_ms);
     }
     if (wrong == NULL) return NULL;
     pack_close(p);

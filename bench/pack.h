@@ -17,7 +17,8 @@ enum pack_at { PACK_ALL, PACK_BEST, PACK_ANOTHER };
 
 struct pack_want {
     uint32_t clients;
-    bool one_key; /* All want the same lock; otherwise each has its own. */
+    uint32_t lease_ms; /* The LEASE of an ACQUIRE. etcd has its own; see pack.c. */
+    bool one_key;      /* All want the same lock; otherwise each has its own. */
     enum pack_at at;
 };
 

@@ -14,7 +14,7 @@
 #define SHEET_ROWS_MAX 10u
 #define SHEET_COLUMNS_MAX 3u
 #define SHEET_TABLES_MAX 16u
-#define SHEET_GOALS_MAX 32u
+#define SHEET_GOALS_MAX 48u
 
 /* One number, as often as it was measured. */
 struct cell {
