@@ -267,11 +267,37 @@ static int read_bulk(struct sl_resp_reader *r)
     return 1;
 }
 
+/* Parse an argument of less than 100 bytes that has arrived completely. Returns false if it is not
+ * such an argument, or not a valid one: then read_length() and read_bulk() parse it. */
+static inline bool read_short(struct sl_resp_reader *r)
+{
+    const char *at = r->buffer + r->at;
+    size_t have = r->end - r->at, n, header_bytes = 4;
+    if (r->in_bulk || r->count == r->words_max || have < 6 || at[0] != '$' ||
+        !is_digit(at[1]))
+        return false;
+    n = (size_t)(at[1] - '0');
+    if (is_digit(at[2])) {
+        n = 10 * n + (size_t)(at[2] - '0');
+        header_bytes = 5;
+    }
+    const char *close = at + header_bytes + n;
+    if (at[header_bytes - 2] != '\r' || at[header_bytes - 1] != '\n' ||
+        have < header_bytes + n + 2 || close[0] != '\r' || close[1] != '\n' ||
+        n > r->limits.bulk_bytes_max || r->total + n > r->limits.command_bytes_max)
+        return false;
+    r->spans[r->count++] = (struct span){.at = r->at + header_bytes, .n = n};
+    r->total += n;
+    r->at += header_bytes + n + 2;
+    r->left--;
+    return true;
+}
+
 static int read_array(struct sl_resp_reader *r)
 {
     int status = r->in_command ? 1 : read_count(r);
     while (status == 1 && r->left > 0)
-        status = r->in_bulk ? read_bulk(r) : read_length(r);
+        if (!read_short(r)) status = r->in_bulk ? read_bulk(r) : read_length(r);
     return status;
 }
 

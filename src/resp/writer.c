@@ -26,25 +26,28 @@ char *sl_resp_take(struct sl_resp_writer *w, size_t *n)
     return buffer;
 }
 
+/* Make the buffer large enough for n more bytes. Returns false if out of memory. */
+static __attribute__((noinline)) bool grow(struct sl_resp_writer *w, size_t n)
+{
+    size_t size = w->size < SIZE_MIN ? SIZE_MIN : 2 * w->size;
+    if (size < w->n + n) size = w->n + n;
+    char *bigger = realloc(w->buffer, size);
+    w->spilt = bigger == NULL;
+    if (bigger == NULL) return false;
+    w->buffer = bigger;
+    w->size = size;
+    return true;
+}
+
 /* Return the place for n more bytes, or NULL. */
-static char *room(struct sl_resp_writer *w, size_t n)
+static inline char *room(struct sl_resp_writer *w, size_t n)
 {
     if (w->spilt) return NULL;
     if (n > w->bytes_max - w->n) {
         w->spilt = true;
         return NULL;
     }
-    if (n > w->size - w->n) {
-        size_t size = w->size < SIZE_MIN ? SIZE_MIN : 2 * w->size;
-        if (size < w->n + n) size = w->n + n;
-        char *bigger = realloc(w->buffer, size);
-        if (bigger == NULL) {
-            w->spilt = true;
-            return NULL;
-        }
-        w->buffer = bigger;
-        w->size = size;
-    }
+    if (n > w->size - w->n && !grow(w, n)) return NULL;
     char *at = w->buffer + w->n;
     w->n += n;
     return at;
@@ -64,11 +67,9 @@ static const char two_digits[] =
     "62636465666768697071727374757677787980818283848586878889909192"
     "93949596979899";
 
-/* Format a type character, a number and a line break at the end of `line`. Returns a
- * pointer to their beginning. */
-static const char *format(char line[32], char sign, int64_t number)
+/* Format a number and a line break before `at`. Returns a pointer to their beginning. */
+static inline char *format_line(char *at, int64_t number)
 {
-    char *at = line + 32;
     uint64_t rest = number < 0 ? (uint64_t)0 - (uint64_t)number : (uint64_t)number;
     *--at = '\n';
     *--at = '\r';
@@ -82,6 +83,14 @@ static const char *format(char line[32], char sign, int64_t number)
         memcpy(at, two_digits + 2 * rest, 2);
     } else *--at = (char)('0' + rest);
     if (number < 0) *--at = '-';
+    return at;
+}
+
+/* Format a type character, a number and a line break at the end of `line`. Returns a
+ * pointer to their beginning. */
+static const char *format(char line[32], char sign, int64_t number)
+{
+    char *at = format_line(line + 32, number);
     *--at = sign;
     return at;
 }
@@ -127,9 +136,28 @@ void sl_resp_integer(struct sl_resp_writer *w, int64_t n)
     header(w, ':', n);
 }
 
+/* Write an argument of less than 100 bytes, without a copy of its header: most are that short. */
+static void short_bulk(struct sl_resp_writer *w, struct sl_bytes b)
+{
+    size_t header_bytes = b.n < 10 ? 4 : 5;
+    char *at = room(w, header_bytes + b.n + 2);
+    if (at == NULL) return;
+    at[0] = '$';
+    if (b.n < 10) at[1] = (char)('0' + b.n);
+    else memcpy(at + 1, two_digits + 2 * b.n, 2);
+    at += header_bytes;
+    memcpy(at - 2, "\r\n", 2);
+    if (b.n > 0) memcpy(at, b.at, b.n);
+    memcpy(at + b.n, "\r\n", 2);
+}
+
 void sl_resp_bulk(struct sl_resp_writer *w, struct sl_bytes b)
 {
     char line[32];
+    if (b.n < 100) {
+        short_bulk(w, b);
+        return;
+    }
     const char *length = format(line, '$', (int64_t)b.n);
     size_t n = (size_t)(line + sizeof line - length);
     char *at = room(w, n + b.n + 2);
@@ -146,9 +174,18 @@ void sl_resp_text(struct sl_resp_writer *w, const char *text)
 
 void sl_resp_decimal(struct sl_resp_writer *w, int64_t n)
 {
-    char line[32];
-    const char *at = format(line, '$', n) + 1; /* Without the type character. */
-    sl_resp_bulk(w, (struct sl_bytes){at, (size_t)(line + sizeof line - at) - 2});
+    char line[40], *end = line + sizeof line, *at;
+    if (n >= 0 && n <= 9) {
+        char *short_one = room(w, 7);
+        if (short_one == NULL) return;
+        memcpy(short_one, "$1\r\n0\r\n", 7);
+        short_one[4] = (char)('0' + n);
+        return;
+    }
+    at = format_line(end, n);
+    at = format_line(at, end - at - 2); /* The number of digits. */
+    *--at = '$';
+    sl_resp_raw(w, at, (size_t)(end - at));
 }
 
 void sl_resp_null(struct sl_resp_writer *w)

@@ -43,9 +43,14 @@ struct sl_route_session *sl_forward_session_make(struct conn *c)
 {
     struct sl_forward_session *f = c->forwarded;
     if (f == NULL) {
-        f = calloc(1, sizeof *f);
+        char where[SL_WHERE_BYTES];
+        sl_conn_where(c, where);
+        size_t n = strlen(where);
+        f = calloc(1, sizeof *f + n);
         if (f == NULL) return NULL;
         f->c = c;
+        f->where_bytes = n;
+        memcpy(f->where, where, n);
         c->forwarded = f;
     }
     if (sl_route_session_begin(&c->server->forward->node.route, &f->route,
@@ -74,6 +79,19 @@ bool sl_forward_holds_unleased(const struct conn *c)
 static struct conn *conn_of(const struct sl_route_session *n)
 {
     return sl_container_of(n, const struct sl_forward_session, route)->c;
+}
+
+static struct sl_bytes name_of(const struct sl_route_session *n)
+{
+    const struct conn *c = conn_of(n);
+    return (struct sl_bytes){c->name, strlen(c->name)};
+}
+
+static struct sl_bytes where_of(const struct sl_route_session *n)
+{
+    const struct sl_forward_session *f = sl_container_of(
+        n, const struct sl_forward_session, route);
+    return (struct sl_bytes){f->where, f->where_bytes};
 }
 
 static struct request *request_of(struct sl_route_request *q)
@@ -258,12 +276,8 @@ static void settle(struct request *r, struct sl_route_session *n, struct sl_byte
 
 static void describe(struct server *s, const struct sl_route_session *n)
 {
-    const struct conn *c = conn_of(n);
-    char where[SL_WHERE_BYTES];
-    sl_conn_where(c, where);
-    sl_forward_send_client(s, s->forward->node.route.keeper, n->id,
-                           (struct sl_bytes){c->name, strlen(c->name)},
-                           (struct sl_bytes){where, strlen(where)});
+    sl_forward_send_client(s, s->forward->node.route.keeper, n->id, name_of(n),
+                           where_of(n));
 }
 
 static void close_client(struct server *s, struct conn *c, enum sl_route_close why)
@@ -350,16 +364,14 @@ void sl_forward_received(struct server *s, sl_node_id from, const struct sl_args
     struct sl_failover_message m;
     sl_fence gone[SL_GONE_MAX];
     struct sl_bytes name = {NULL, 0}, address = {NULL, 0};
-    char where[SL_WHERE_BYTES];
     if (f == NULL || !sl_failover_read(a, gone, &m) || !sl_proxy_prepare(s, from, &m))
         return;
     if (m.type == SL_FAILOVER_HELD && m.yes) {
         const struct sl_route_session *n = sl_route_session_find(&f->node.route,
                                                                  m.session);
         if (n == NULL) return; /* The client has left. */
-        sl_conn_where(conn_of(n), where);
-        name = (struct sl_bytes){conn_of(n)->name, strlen(conn_of(n)->name)};
-        address = (struct sl_bytes){where, strlen(where)};
+        name = name_of(n);
+        address = where_of(n);
     }
     sl_failover_receive(&f->node, s->now, from, &m, name, address,
                         m.type == SL_FAILOVER_READY || m.type == SL_FAILOVER_CLOCK

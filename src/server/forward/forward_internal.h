@@ -16,6 +16,8 @@
 struct sl_forward_session {
     struct sl_route_session route;
     struct conn *c;
+    size_t where_bytes;
+    char where[]; /* The address of the client (sl_conn_where()), without '\0'. */
 };
 
 struct sl_forward {
