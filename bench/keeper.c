@@ -6,6 +6,7 @@
  * costs to forward a command. docs/bench.md explains how to read it. */
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "crowd.h"
@@ -134,6 +135,7 @@ static const struct lock_shape {
     {"32_one_long", "32, one key, long", 32, true, LONG_MS, 0, 0},
 };
 #define LOCK_SHAPES (sizeof lock_shapes / sizeof lock_shapes[0])
+#define SHORT_SHAPES 3u /* The first ones have short leases. */
 
 static const struct trial_heading lock_headings[TRIAL_TABLES] = {
     [RATE] = {"keeperlocks_rate", "Pairs per second", "of all clients together"},
@@ -166,12 +168,59 @@ static void lock_goals(struct sheet *s, struct table *t[TRIAL_TABLES])
     }
 }
 
+/* Whose CPU time a pair takes, at the keeper and through another node: the columns and the rows of
+ * this table, two for each shape with short leases. */
+enum { CPU_KEEPER, CPU_OTHER, CPU_CLIENTS, CPU_COLUMNS };
+
+static struct table *cpu_table(struct sheet *s)
+{
+    static const char *const columns[CPU_COLUMNS] = {"keeper", "other node", "clients"};
+    static const char *const forwarded[SHORT_SHAPES] = {
+        "1 client, forwarded", "own keys, forwarded", "one key, forwarded"};
+    struct table *t = sheet_table(s, "keeperlocks", "keeperlocks_cpu_of",
+                                  "CPU of each process",
+                                  "us per lock and unlock with a short lease");
+    t->columns = CPU_COLUMNS;
+    for (uint32_t i = 0; i < CPU_COLUMNS; i++) t->column_names[i] = columns[i];
+    for (uint32_t n = 0; n < SHORT_SHAPES; n++) {
+        table_row(t, "%s", lock_shapes[n].name);
+        table_row(t, "%s", forwarded[n]);
+    }
+    return t;
+}
+
+/* The clients of one column. */
+struct lock_side {
+    struct pack *pack;
+    const struct subject *keeper, *other;
+    struct table *cpu; /* NULL: not measured. */
+    uint32_t row;
+};
+
+static void look_at_cpu(const struct lock_side *l, int64_t ns[CPU_COLUMNS])
+{
+    struct timespec own;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &own);
+    ns[CPU_KEEPER] = subject_time(l->keeper).cpu_ns;
+    ns[CPU_OTHER] = subject_time(l->other).cpu_ns;
+    ns[CPU_CLIENTS] = (int64_t)own.tv_sec * 1000000000 + own.tv_nsec;
+}
+
 static const char *run_pack(void *of, int64_t run_ns, struct trial_result *out)
 {
-    return pack_run(of, run_ns, out);
+    const struct lock_side *l = of;
+    int64_t before[CPU_COLUMNS], after[CPU_COLUMNS];
+    look_at_cpu(l, before);
+    const char *wrong = pack_run(l->pack, run_ns, out);
+    look_at_cpu(l, after);
+    for (uint32_t i = 0; i < CPU_COLUMNS && wrong == NULL && l->cpu != NULL; i++)
+        cell_add(&l->cpu->cells[l->row][i],
+                 (double)(after[i] - before[i]) / 1000 / (double)out->rounds);
+    return wrong;
 }
 
 static const char *lock_sides(uint32_t n, struct trio *nodes, struct trio *etcd,
+                              struct lock_side of[LOCK_COLUMNS],
                               struct side sides[LOCK_COLUMNS])
 {
     const enum pack_at places[LOCK_COLUMNS] = {
@@ -182,9 +231,10 @@ static const char *lock_sides(uint32_t n, struct trio *nodes, struct trio *etcd,
                                  .lease_ms = lock_shapes[n].lease_ms,
                                  .one_key = lock_shapes[n].one_key,
                                  .at = places[i]};
-        struct pack *pack;
-        wrong = pack_open(&pack, i == RIVAL ? etcd : nodes, &want);
-        sides[i] = (struct side){.of = pack, .run = run_pack};
+        of[i] = (struct lock_side){.keeper = &nodes->members[nodes->best],
+                                   .other = another(nodes)};
+        wrong = pack_open(&of[i].pack, i == RIVAL ? etcd : nodes, &want);
+        sides[i] = (struct side){.of = &of[i], .run = run_pack};
         trio_serve(etcd, &sides[i]);
         if (i != RIVAL) trio_serve(nodes, &sides[i]);
     }
@@ -192,18 +242,25 @@ static const char *lock_sides(uint32_t n, struct trio *nodes, struct trio *etcd,
 }
 
 static const char *run_lock_shape(struct trial *r, struct table *t[TRIAL_TABLES],
-                                  uint32_t n, struct trio *nodes, struct trio *etcd)
+                                  struct table *cpu, uint32_t n, struct trio *nodes,
+                                  struct trio *etcd)
 {
+    struct lock_side of[LOCK_COLUMNS] = {0};
     struct side sides[LOCK_COLUMNS] = {0};
-    const char *wrong = lock_sides(n, nodes, etcd, sides);
+    const char *wrong = lock_sides(n, nodes, etcd, of, sides);
     if (wrong == NULL) wrong = trial_warm(r, sides, LOCK_COLUMNS);
+    for (uint32_t i = 0; i < RIVAL && n < SHORT_SHAPES; i++) {
+        of[i].cpu = cpu;
+        of[i].row = 2 * n + i;
+    }
     for (uint32_t round = 0; round < r->rounds && wrong == NULL; round++)
         wrong = trial_round(r, sides, LOCK_COLUMNS, t, n, round);
-    for (uint32_t i = 0; i < LOCK_COLUMNS; i++) pack_close(sides[i].of);
+    for (uint32_t i = 0; i < LOCK_COLUMNS; i++) pack_close(of[i].pack);
     return wrong;
 }
 
-static const char *measure_locks(struct trial *r, struct table *t[TRIAL_TABLES])
+static const char *measure_locks(struct trial *r, struct table *t[TRIAL_TABLES],
+                                 struct table *cpu)
 {
     struct trio nodes = {0}, etcd = {0};
     const char *wrong = start_etcd(r, &etcd);
@@ -212,7 +269,7 @@ static const char *measure_locks(struct trial *r, struct table *t[TRIAL_TABLES])
                                  : subject_info(&nodes.members[0], "keeper", "term");
     for (uint32_t n = 0; n < LOCK_SHAPES && wrong == NULL; n++) {
         progress("keeperlocks: %s", lock_shapes[n].name);
-        wrong = run_lock_shape(r, t, n, &nodes, &etcd);
+        wrong = run_lock_shape(r, t, cpu, n, &nodes, &etcd);
     }
     if (wrong == NULL) note_term(&nodes, term, t[RATE]);
     trio_stop(&nodes);
@@ -234,7 +291,8 @@ static const char *part_locks(struct trial *r)
         "The release waits for none; that of etcd waits for another write.";
     for (uint32_t n = 0; n < LOCK_SHAPES; n++) trial_row(t, lock_shapes[n].name);
     lock_goals(r->sheet, t);
-    if (!r->without_etcd) return measure_locks(r, t);
+    struct table *cpu = cpu_table(r->sheet);
+    if (!r->without_etcd) return measure_locks(r, t, cpu);
     cell_skip(&t[RATE]->cells[0][AT_KEEPER], absent);
     return NULL;
 }
