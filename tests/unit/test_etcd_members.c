@@ -255,7 +255,7 @@ UNIT_TEST(members_may_be_killed_one_at_a_time)
     begin(3, LATER_MS);
     for (int i = 0; i < 3; i++) {
         put(PUT_V);
-        etcd_kill(&etcd, i); /* The one that was asked last. */
+        etcd_kill(&etcd, i);
         etcd_await(&etcd);
         call(c, &a, "/v3/kv/range", GET, true);
         answered("dg==");
@@ -264,13 +264,49 @@ UNIT_TEST(members_may_be_killed_one_at_a_time)
     }
 }
 
+/* Sets `out` to the id of a member, as its answers have it: "member_id":"123". */
+static void id_of(int member, char *out, size_t bytes)
+{
+    char *status = etcd_ask(&etcd, member, "/v3/maintenance/status", "{}", NULL);
+    const char *at = status == NULL ? NULL : strstr(status, "\"member_id\":\"");
+    assert_non_null(at);
+    snprintf(out, bytes, "%.*s", (int)strcspn(at, ","), at);
+    free(status);
+}
+
+/* Puts until this member answers. */
+static void await_answer_of(int member)
+{
+    char id[64];
+    sl_ms end = now_ms() + 10000;
+    id_of(member, id, sizeof id);
+    do {
+        turn(c, 20);
+        try_to_put(PUT_V);
+        if (now_ms() > end) fail_msg("the client does not use the leader");
+    } while (strstr(a.answer, id) == NULL);
+}
+
+UNIT_TEST(requests_go_to_the_leader)
+{
+    char members[sizeof etcd.members];
+    begin(3, SOON_MS);
+    int leader = etcd_leader(&etcd), other = (leader + 1) % 3;
+    snprintf(members, sizeof members, "%s,%s", etcd.is[other].url, etcd.is[leader].url);
+    use_client(client_of(members, SOON_MS));
+    await_answer_of(leader);
+    etcd_kill(&etcd, leader);
+    await_answer_of(other);
+}
+
 UNIT_TEST(a_paused_member_loses_a_request_and_ends_a_watch)
 {
     begin(3, SOON_MS);
-    put(PUT_V);
+    int leader = etcd_leader(&etcd);
+    await_answer_of(leader);
     watch(0);
     await_told(c, &w, "created");
-    etcd_pause(&etcd, 0);
+    etcd_pause(&etcd, leader);
     try_to_put(PUT_W);
     assert_int_equal(a.call.fate, SL_ETCD_LOST);
     etcd_await(&etcd);
@@ -278,7 +314,7 @@ UNIT_TEST(a_paused_member_loses_a_request_and_ends_a_watch)
     await_end(c, &w);
     watch(1);
     await_told(c, &w, "dw=="); /* By another. */
-    etcd_resume(&etcd, 0);
+    etcd_resume(&etcd, leader);
 }
 
 UNIT_TEST(without_a_majority_a_watch_ends)

@@ -27,12 +27,15 @@ void sl_etcd_member_failed(struct sl_etcd_client *c, size_t member)
 
 static void member_answered(struct sl_etcd_client *c, const struct sl_etcd_slot *s)
 {
+    if (s->aside) return;
     c->members[s->member].passed_until_ms = 0;
-    if (!s->pinned) c->current = s->member;
+    /* An answer that comes late from another member does not replace the leader. */
+    bool current_failed = c->members[c->current].passed_until_ms > sl_etcd_now();
+    if (!s->pinned && current_failed) c->current = s->member;
 }
 
-/* Choose the member to try next, starting with the one that answered last. Members that
- * have failed recently come last. Returns false if all members were tried. */
+/* Choose the member to try next, starting with the current one. Members that have failed
+ * recently come last. Returns false if all members were tried. */
 static bool choose_member(struct sl_etcd_slot *s)
 {
     const struct sl_etcd_client *c = s->c;
@@ -114,7 +117,7 @@ void sl_etcd_slot_end(struct sl_etcd_slot *s, enum sl_etcd_fate fate)
     assert(s->state == SL_ETCD_SLOT_RUNS || s->state == SL_ETCD_SLOT_WAITS);
     s->state = SL_ETCD_SLOT_ENDED;
     s->fate = fate;
-    if (s != &c->watch.probe) note_trouble(c, s);
+    if (s != &c->watch.probe && !s->aside) note_trouble(c, s);
     if (s->call != NULL) {
         sl_list_append(&c->ended, &s->place);
         return;
@@ -142,7 +145,7 @@ static void attempt(struct sl_etcd_slot *s)
 /* Try the next member, if that is safe. */
 static void attempt_failed(struct sl_etcd_slot *s, bool sent)
 {
-    sl_etcd_member_failed(s->c, s->member);
+    if (!s->aside) sl_etcd_member_failed(s->c, s->member);
     s->was_sent = s->was_sent || sent;
     if ((!sent || s->repeatable) && choose_member(s)) attempt(s);
     else sl_etcd_slot_end(s, s->was_sent ? SL_ETCD_LOST : SL_ETCD_UNSENT);
@@ -230,6 +233,7 @@ static void check_silence(struct sl_etcd_client *c)
         check_slot_silence(&c->slots[i], now);
     check_slot_silence(&c->auth, now);
     check_slot_silence(&c->watch.probe, now);
+    check_slot_silence(&c->leader.slot, now);
 }
 
 /* --- Slots --------------------------------------------------------------------- */
@@ -319,7 +323,7 @@ static void arm(struct sl_etcd_client *c)
 {
     sl_ms due = earlier(c->curl_due_ms, c->wake_ms);
     if (!sl_list_empty(&c->ended)) due = 0;
-    due = earlier(due, sl_etcd_stream_due(c));
+    due = earlier(due, earlier(sl_etcd_stream_due(c), sl_etcd_leader_due(c)));
     due = earlier(
         due, earlier(sl_etcd_slot_due(&c->auth), sl_etcd_slot_due(&c->watch.probe)));
     for (size_t i = 0; i < SL_ETCD_CALLS_MAX; i++)
@@ -339,6 +343,7 @@ bool sl_etcd_client_work(struct sl_etcd_client *c, size_t most)
     sl_etcd_http_turn(c, attempt_over);
     check_silence(c);
     sl_etcd_stream_work(c);
+    sl_etcd_leader_work(c);
     wake(c);
     deliver_some(c, most);
     fill_slots(c);
@@ -387,6 +392,7 @@ static void init(struct sl_etcd_client *c)
     c->wake_ms = SL_NEVER;
     for (size_t i = 0; i < SL_ETCD_CALLS_MAX; i++) c->slots[i].c = c;
     c->auth.c = c->watch.slot.c = c->watch.probe.c = c;
+    sl_etcd_leader_init(c);
     sl_list_init(&c->waiting);
     sl_list_init(&c->ended);
 }
@@ -444,6 +450,7 @@ void sl_etcd_client_free(struct sl_etcd_client *c)
     if (c == NULL) return;
     c->closing = true;
     sl_etcd_stream_close(c);
+    sl_etcd_leader_close(c);
     end_calls(c);
     for (size_t i = 0; i < SL_ETCD_CALLS_MAX; i++)
         sl_etcd_http_close_slot(&c->slots[i]);

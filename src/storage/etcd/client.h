@@ -3,8 +3,9 @@
  *
  * The client has one file descriptor (an epoll instance with curl's sockets and a
  * timer) and does all its work in sl_etcd_client_work(). It never blocks and has no
- * thread. It reuses connections. The client sends a request to the member that answered
- * last; if that member fails, to the next one. The outcome of a request is one of:
+ * thread. It reuses connections. The client sends a request to the member that leads etcd,
+ * or, until it knows the leader, to the first member; if that member fails, to the next one.
+ * The outcome of a request is one of:
  *
  *     ANSWERED   etcd answered, or returned an error with a code and a message
  *     LOST       the client sent at least a part of it, but etcd did not answer: etcd may

@@ -3,6 +3,7 @@
  *     client.c            calls, members, slots: the outcome of each request
  *     client_token.c      the token for a user and a password
  *     client_settings.c   members, files and user from the settings
+ *     client_leader.c     the member that leads etcd
  *     client_http.c       one attempt at one member, with curl; sockets and timer
  *     client_watch.c      the stream of a watch
  *
@@ -22,7 +23,7 @@
 
 #define SL_ETCD_CONNECTIONS_MAX 32
 #define SL_ETCD_CALLS_MAX \
-    (SL_ETCD_CONNECTIONS_MAX - 3) /* The other three: token, watch, probe. */
+    (SL_ETCD_CONNECTIONS_MAX - 4) /* The others: token, watch, probe, leader. */
 #define SL_ETCD_MEMBERS_MAX 32
 #define SL_ETCD_PASS_OVER_MS 2000 /* How long to skip a member that failed. */
 #define SL_ETCD_REFUSED_MS 1000 /* How long to wait before retrying a wrong password. */
@@ -70,6 +71,8 @@ struct sl_etcd_slot {
     struct sl_bytes body;
     bool repeatable, without_token;
     bool pinned; /* Try only `member`. */
+    bool
+        aside; /* The outcome does not show whether the member is good for other requests. */
     size_t bytes_max;
 
     /* The attempts so far. */
@@ -106,6 +109,14 @@ struct sl_etcd_stream {
     struct sl_etcd_slot slot, probe;
 };
 
+/* The search for the leader of etcd. */
+struct sl_etcd_leader {
+    struct sl_etcd_slot slot;
+    sl_ms next_ms; /* When to ask the next member. */
+    size_t first;  /* The member that is asked first. */
+    size_t asked;  /* How many were asked in this search. */
+};
+
 struct sl_etcd_client {
     CURLM *multi;
     int epoll, timer;
@@ -117,7 +128,8 @@ struct sl_etcd_client {
     bool closing;
 
     struct sl_etcd_member members[SL_ETCD_MEMBERS_MAX];
-    size_t member_count, current;
+    size_t member_count;
+    size_t current; /* The member that requests are sent to, unless it has failed. */
     sl_ms answer_ms;
     char *ca, *cert, *key; /* NULL: none. */
 
@@ -132,6 +144,7 @@ struct sl_etcd_client {
     struct sl_list ended;   /* Slots whose `done` must be called. */
     struct sl_etcd_slot slots[SL_ETCD_CALLS_MAX];
     struct sl_etcd_stream watch;
+    struct sl_etcd_leader leader;
     char trouble[SL_ETCD_MESSAGE_BYTES + 130];
 };
 
@@ -195,6 +208,13 @@ bool sl_etcd_token_refused(
 /* Send the slot's request again with a new token. Returns false if the request was
  * already sent again, or uses no token. */
 bool sl_etcd_token_again(struct sl_etcd_slot *s);
+
+/* --- client_leader.c ----------------------------------------------------------- */
+
+void sl_etcd_leader_init(struct sl_etcd_client *c);
+void sl_etcd_leader_work(struct sl_etcd_client *c);
+sl_ms sl_etcd_leader_due(const struct sl_etcd_client *c);
+void sl_etcd_leader_close(struct sl_etcd_client *c);
 
 /* --- client_watch.c ------------------------------------------------------------ */
 
