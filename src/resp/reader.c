@@ -267,37 +267,42 @@ static int read_bulk(struct sl_resp_reader *r)
     return 1;
 }
 
-/* Parse an argument of less than 100 bytes that has arrived completely. Returns false if it is not
- * such an argument, or not a valid one: then read_length() and read_bulk() parse it. */
-static inline bool read_short(struct sl_resp_reader *r)
+/* Parse the next arguments, as long as they have arrived completely and have less than 100 bytes, like
+ * most. Stops at an argument that is not like that, or not valid: read_length() and read_bulk() parse
+ * it. The state is in local variables, which makes this fast. */
+static void read_short_ones(struct sl_resp_reader *r)
 {
-    const char *at = r->buffer + r->at;
-    size_t have = r->end - r->at, n, header_bytes = 4;
-    if (r->in_bulk || r->count == r->words_max || have < 6 || at[0] != '$' ||
-        !is_digit(at[1]))
-        return false;
-    n = (size_t)(at[1] - '0');
-    if (is_digit(at[2])) {
-        n = 10 * n + (size_t)(at[2] - '0');
-        header_bytes = 5;
+    const char *at = r->buffer + r->at, *end = r->buffer + r->end;
+    size_t count = r->count, total = r->total;
+    size_t most = r->left < r->words_max - count ? count + r->left : r->words_max;
+    while (count < most && end - at >= 6 && at[0] == '$' && is_digit(at[1])) {
+        size_t n = (size_t)(at[1] - '0');
+        const char *bulk = at + 4;
+        if (is_digit(at[2])) {
+            n = 10 * n + (size_t)(at[2] - '0');
+            bulk++;
+        }
+        if (bulk[-2] != '\r' || bulk[-1] != '\n' || (size_t)(end - bulk) < n + 2 ||
+            bulk[n] != '\r' || bulk[n + 1] != '\n' || n > r->limits.bulk_bytes_max ||
+            total + n > r->limits.command_bytes_max)
+            break;
+        r->spans[count++] = (struct span){.at = (size_t)(bulk - r->buffer), .n = n};
+        total += n;
+        at = bulk + n + 2;
     }
-    const char *close = at + header_bytes + n;
-    if (at[header_bytes - 2] != '\r' || at[header_bytes - 1] != '\n' ||
-        have < header_bytes + n + 2 || close[0] != '\r' || close[1] != '\n' ||
-        n > r->limits.bulk_bytes_max || r->total + n > r->limits.command_bytes_max)
-        return false;
-    r->spans[r->count++] = (struct span){.at = r->at + header_bytes, .n = n};
-    r->total += n;
-    r->at += header_bytes + n + 2;
-    r->left--;
-    return true;
+    r->left -= count - r->count;
+    r->count = count;
+    r->total = total;
+    r->at = (size_t)(at - r->buffer);
 }
 
 static int read_array(struct sl_resp_reader *r)
 {
     int status = r->in_command ? 1 : read_count(r);
-    while (status == 1 && r->left > 0)
-        if (!read_short(r)) status = r->in_bulk ? read_bulk(r) : read_length(r);
+    while (status == 1 && r->left > 0) {
+        if (!r->in_bulk) read_short_ones(r);
+        if (r->left > 0) status = r->in_bulk ? read_bulk(r) : read_length(r);
+    }
     return status;
 }
 

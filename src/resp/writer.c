@@ -67,21 +67,22 @@ static const char two_digits[] =
     "62636465666768697071727374757677787980818283848586878889909192"
     "93949596979899";
 
+/* Write two digits. This is not memcpy(), because the compiler would check its bounds at run time. */
+static inline void put_two(char *at, uint64_t number)
+{
+    at[0] = two_digits[2 * number];
+    at[1] = two_digits[2 * number + 1];
+}
+
 /* Format a number and a line break before `at`. Returns a pointer to their beginning. */
-static inline char *format_line(char *at, int64_t number)
+static char *format_line(char *at, int64_t number)
 {
     uint64_t rest = number < 0 ? (uint64_t)0 - (uint64_t)number : (uint64_t)number;
     *--at = '\n';
     *--at = '\r';
-    while (rest >= 100) {
-        at -= 2;
-        memcpy(at, two_digits + 2 * (rest % 100), 2);
-        rest /= 100;
-    }
-    if (rest >= 10) {
-        at -= 2;
-        memcpy(at, two_digits + 2 * rest, 2);
-    } else *--at = (char)('0' + rest);
+    for (; rest >= 100; rest /= 100) put_two(at -= 2, rest % 100);
+    if (rest >= 10) put_two(at -= 2, rest);
+    else *--at = (char)('0' + rest);
     if (number < 0) *--at = '-';
     return at;
 }
@@ -144,7 +145,7 @@ static void short_bulk(struct sl_resp_writer *w, struct sl_bytes b)
     if (at == NULL) return;
     at[0] = '$';
     if (b.n < 10) at[1] = (char)('0' + b.n);
-    else memcpy(at + 1, two_digits + 2 * b.n, 2);
+    else put_two(at + 1, b.n);
     at += header_bytes;
     memcpy(at - 2, "\r\n", 2);
     if (b.n > 0) memcpy(at, b.at, b.n);
