@@ -22,7 +22,7 @@ static const char usage[] =
     "Measures three nodes on three members of etcd: locks of the keeper, in "
     "comparison\n"
     "with locks of etcd; commits; and the time until the next commit after the keeper\n"
-    "was killed. Takes about two minutes. TMPDIR, or /tmp, should be on a disk.\n"
+    "was killed. Takes about three minutes. TMPDIR, or /tmp, should be on a disk.\n"
     "\n"
     "  --json         print one JSON object\n"
     "  --quick        run for a few seconds, to test the benchmark; the numbers mean\n"
