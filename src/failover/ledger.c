@@ -131,7 +131,8 @@ void sl_ledger_leave(struct sl_ledger *l, struct sl_list *of_conn)
 
 void sl_ledger_sweep(struct sl_ledger *l, sl_ms now_ms, size_t most)
 {
-    for (size_t i = 0; i < most && !sl_list_empty(&l->all); i++) {
+    if (most > l->by_fence.count) most = l->by_fence.count; /* Each record once. */
+    for (size_t i = 0; i < most; i++) {
         struct sl_record *r = sl_container_of(l->all.next, struct sl_record, all);
         sl_list_remove(&r->all);
         sl_list_append(&l->all, &r->all);
