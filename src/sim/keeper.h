@@ -11,9 +11,12 @@
  *     keeper_net.c      links between nodes
  *     keeper_client.c   clients: they acquire, extend, release, change node
  *     keeper_tx_client.c  clients that run transactions
+ *     keeper_admin.c    BREAK and DRAIN at the keeper, and what they promise
+ *     keeper_operator.c  operators: clients that send BREAK and DRAIN
  *     keeper_nemesis.c  injects faults
  *     keeper_heal.c     the phase after the faults, when the cluster must make progress
  *     keeper_audit.c    compares what keepers do with the rules of src/failover/README.md
+ *     keeper_rules.c    more rules, about what nodes send, store and remember
  *     keeper_trace.c    prints events
  *
  * The world has its own time, in microseconds. No node and no client can read it. */
@@ -42,6 +45,8 @@ enum ksim_verb {
     KSIM_EXTEND,
     KSIM_RELEASE,
     KSIM_READ,
+    KSIM_BREAK,
+    KSIM_DRAIN,
     KSIM_TX_BEGIN,
     KSIM_TX_GET,
     KSIM_TX_PUT,
@@ -59,6 +64,9 @@ struct ksim_command {
     int32_t priority;
     uint32_t units, per;
     uint32_t shared, steal;
+    uint32_t pattern; /* DRAIN. */
+    uint32_t yes;     /* BREAK: NOW. DRAIN: ON. */
+    uint32_t wrong;   /* RELEASE: the keeper must reject it. */
     uint32_t first;   /* The first command of a connection. */
     uint32_t settles; /* OUTCOME, in place of a COMMIT whose reply was lost. */
     char id[24];      /* BEGIN, OUTCOME: the REQUEST id; empty: none. */
@@ -72,9 +80,9 @@ enum ksim_place {
     KSIM_NOWHERE,
     KSIM_IN_TABLE,
     KSIM_ON_ROUTE,
-    KSIM_FOR_LIMITS,  /* Until the limits of fences and leases are durable. */
-    KSIM_FOR_JOURNAL, /* Its reply, until the journal is durable; */
-    KSIM_FOR_WITNESS, /* or until another node has recorded the lease. */
+    KSIM_FOR_LIMITS, /* Until the limits of fences and leases are durable. */
+    KSIM_FOR_JOURNAL, /* Its reply, or the command itself, until the journal is durable; */
+    KSIM_FOR_WITNESS, /* or its reply until another node has recorded the lease. */
     KSIM_IN_TX,       /* In the transaction manager. */
 };
 
@@ -103,6 +111,7 @@ struct ksim_conn {
         uint64_t position;
         sl_fence fence;
         bool fresh; /* A new grant. */
+        bool runs;  /* The command runs again then. */
         char reply[160];
     } parked;      /* FOR_JOURNAL, FOR_WITNESS. */
     char rest[48]; /* A part of a reply that is sent later; empty: none. */
@@ -117,6 +126,7 @@ struct ksim_limits {
     sl_ms inherited_ms, wanted_ms;
     struct sl_longest given;
     uint32_t waiting[SL_LENGTHS];
+    uint64_t all_position; /* Of the journal: requests about any key wait for it. */
 };
 
 /* One end of a link. */
@@ -128,6 +138,8 @@ struct ksim_link {
     int64_t last_us;      /* When the last message sent so far will arrive. */
     size_t unsent;        /* Bytes that were sent and have not arrived. */
     int64_t down_us;      /* When this end was last seen without a link. */
+    /* When this node last heard the other one, had not heard it for long, and saw that it was closed. */
+    int64_t heard_us, silent_us, closed_us;
 };
 
 struct ksim_node {
@@ -151,7 +163,7 @@ struct ksim_node {
     int64_t killed_us;  /* When it was last killed. */
     int64_t unwell_us;  /* When it last was not able to be the keeper. */
     uint64_t resigns_term; /* The last term in which it began to resign. */
-    int64_t paused_us;
+    int64_t paused_from_us, paused_us;
     bool stopped;         /* Its clock has stopped during the pause; */
     int64_t stopped_ppm;  /* its rate before that. */
     int64_t away_us;      /* Until then, it cannot reach etcd. */
@@ -160,6 +172,11 @@ struct ksim_node {
     uint64_t heartbeat;   /* The last heartbeat that its storage client knows. */
     int64_t tick_us;      /* When a tick is scheduled. */
     uint64_t tick_number; /* Earlier ticks do not count. */
+    uint64_t told_term;   /* The highest term that it knows. */
+    sl_ms lead_ms;        /* When it became the keeper, by its clock; */
+    uint32_t lead_linked; /* nodes that were linked then and since, as bits of ids. */
+    sl_fence urgent;      /* The last grant whose end it must report at once, */
+    uint32_t urgent_to;   /* to these nodes. */
     bool settling;
     bool has_more; /* Work is left for the next loop iteration. */
 };
@@ -208,6 +225,51 @@ struct ksim_tx {
     bool uncertain;   /* A reply to COMMIT was lost. */
 };
 
+/* The patterns that operators drain. Each pattern belongs to one operator. */
+#define KSIM_OPERATORS 2u
+#define KSIM_PATTERNS 6u
+
+struct ksim_drain {
+    uint64_t last;      /* The last request about it that a keeper has executed, */
+    bool is_on, is_off; /* The pattern is certainly on, or off, */
+    uint64_t term;      /* since this term */
+    int64_t acked_us;   /* and this time. */
+};
+
+/* A grant that operators break. */
+#define KSIM_BROKEN 256u
+struct ksim_broken {
+    sl_fence fence;
+    uint32_t key;
+    bool now;          /* An operator has sent BREAK ... NOW. */
+    uint64_t life;     /* The life of the keeper that has executed BREAK; 0: none. */
+    uint64_t last;     /* The last request that has ended the grant, */
+    uint64_t at_count; /* after so many grants of the key. */
+    uint64_t term;     /* Of the keeper that acknowledged BREAK; 0: none. */
+};
+
+/* The next grant of a key overlaps this one. */
+struct ksim_mark {
+    sl_fence fence; /* 0: none. */
+    uint64_t term;
+};
+
+struct ksim_admin {
+    struct ksim_drain drains[KSIM_PATTERNS];
+    struct ksim_broken broken[KSIM_BROKEN]; /* By fence. */
+    struct ksim_mark marks[KSIM_KEYS];
+    uint64_t granted[KSIM_KEYS]; /* How often keepers have granted each key. */
+};
+
+/* What an operator does (keeper_operator.c). */
+struct ksim_operator {
+    bool is;
+    uint32_t slot;
+    struct ksim_command job; /* verb 0: none. */
+    bool on[KSIM_PATTERNS];  /* It may have turned the pattern on. */
+    bool off[KSIM_PATTERNS]; /* After the faults: the pattern is off. */
+};
+
 enum ksim_role {
     KSIM_ROLE_USER,
     KSIM_ROLE_QUIET, /* It makes no new requests. */
@@ -220,6 +282,7 @@ struct ksim_client {
     struct sim_clock clock;
     struct ksim_way ways[2];
     struct ksim_hold hold, old[KSIM_OLD];
+    struct ksim_hold extra; /* Another lease that it holds meanwhile. */
     int32_t priority;
     bool ignores; /* It does not release when it is asked to. */
     int64_t paused_us;
@@ -228,18 +291,40 @@ struct ksim_client {
     uint32_t key;    /* TRIES: its key. */
     bool runs_tx;    /* It runs transactions, and uses no locks. */
     struct ksim_tx tx;
+    struct ksim_operator operator;
 };
 
 /* A grant that a keeper made for a client of another node. */
 #define KSIM_MADE 512u
 struct ksim_made {
     sl_fence fence;
-    uint64_t number;       /* The request, */
-    uint32_t node;         /* the node of its client, */
-    uint64_t life;         /* and the life of that node. */
-    bool delivered;        /* That node has passed the reply to the client. */
-    int64_t unknown_us;    /* Since when no client can know of it; 0: one may. */
+    uint64_t term;      /* The term of the keeper. */
+    uint64_t number;    /* The request, */
+    uint32_t node;      /* the node of its client, */
+    uint64_t life;      /* and the life of that node. */
+    bool delivered;     /* That node has passed the reply to the client. */
+    uint64_t dropped;   /* That node has told the keeper on this link to release it. */
+    int64_t unknown_us; /* Since when no client can know of it; 0: one may. */
     uint64_t unknown_term; /* In which term. */
+};
+
+/* A grant that a node has reported. */
+struct ksim_reported {
+    sl_fence fence;
+    uint64_t term;
+};
+
+/* Something that is left of a grant that has ended. */
+#define KSIM_LEFT 512u
+struct ksim_left {
+    sl_fence fence;
+    uint64_t owner;
+    int64_t since_us, last_us;
+};
+
+/* What ksim_rules_received() needs to know from before the message. */
+struct ksim_before {
+    bool open, closed, known;
 };
 
 /* --- The world ------------------------------------------------------------------------- */
@@ -281,7 +366,10 @@ struct ksim_world {
     bool committed[KSIM_TXS], refused[KSIM_TXS];
     uint64_t committed_at[KSIM_TXS], tx_count;
 
-    struct ksim_made made[KSIM_MADE]; /* By fence. */
+    struct ksim_made made[KSIM_MADE];         /* By fence. */
+    struct ksim_reported reported[KSIM_MADE]; /* By fence. */
+    struct ksim_left left_records[KSIM_LEFT], left_entries[KSIM_LEFT];
+    struct ksim_admin admin;
 
     bool healed;
     int64_t healed_us;
@@ -290,6 +378,12 @@ struct ksim_world {
     int64_t tries_us;
     bool over;
 };
+
+/* Return the place of a fence in an array that is indexed by fence. */
+static inline size_t ksim_slot(sl_fence fence, size_t size)
+{
+    return (size_t)(fence * 0x9E3779B97F4A7C15ull >> 32) % size;
+}
 
 static inline bool ksim_has_fault(const struct ksim_world *w, enum ksim_fault f)
 {
@@ -364,6 +458,43 @@ void ksim_serve_forward(struct ksim_world *w, uint32_t i, struct ksim_conn *c);
 bool ksim_conn_hung_up(const struct ksim_world *w, const struct ksim_conn *c);
 struct sl_bytes ksim_key(uint32_t key);
 uint32_t ksim_key_of(struct sl_bytes key);
+
+/* Reply to a command when the journal has this position; 0: now. */
+void ksim_serve_acknowledge(struct ksim_world *w, uint32_t i, struct ksim_conn *c,
+                            uint64_t need, const char *text);
+/* If a change of a key is not durable yet, run the command again when it is, and return true. */
+bool ksim_serve_waits_for_others(struct ksim_world *w, uint32_t i, struct ksim_conn *c);
+
+/* --- keeper_admin.c -------------------------------------------------------------------- */
+
+struct sl_bytes ksim_pattern(uint32_t pattern);
+void ksim_admin_init(struct ksim_world *w);
+/* BREAK and DRAIN, at the keeper. */
+void ksim_admin_break(struct ksim_world *w, uint32_t i, struct ksim_conn *c);
+void ksim_admin_drain(struct ksim_world *w, uint32_t i, struct ksim_conn *c);
+/* A client sends BREAK; an operator receives the number in the reply of a keeper. */
+void ksim_admin_asked(struct ksim_world *w, const struct ksim_command *m);
+void ksim_admin_acked(struct ksim_world *w, const struct ksim_command *m, int number,
+                      uint64_t term);
+/* A keeper grants a lock; or extends a lease (g is NULL). */
+void ksim_admin_granted(struct ksim_world *w, uint32_t i, uint32_t key, sl_fence fence,
+                        const struct sl_grant *g);
+/* A client receives DRAINED. */
+void ksim_admin_refused(struct ksim_world *w, const struct ksim_command *m,
+                        uint64_t term);
+/* A node hands over a grant. */
+void ksim_admin_reclaim(struct ksim_world *w, uint32_t from, sl_fence fence);
+/* Nodes have reported grants to the keeper; a new keeper has waited for earlier leases. */
+void ksim_admin_reported(struct ksim_world *w, uint32_t i);
+void ksim_admin_wait_ended(struct ksim_world *w, uint32_t i);
+
+/* --- keeper_operator.c ----------------------------------------------------------------- */
+
+void ksim_operator_init(struct ksim_world *w, uint32_t c);
+void ksim_operator_act(struct ksim_world *w, uint32_t c);
+void ksim_operator_answered(struct ksim_world *w, uint32_t c, const char *text);
+/* Its connection is closed. */
+void ksim_operator_cut(struct ksim_world *w, uint32_t c);
 
 /* --- keeper_tx.c ---------------------------------------------------------------------- */
 
@@ -467,8 +598,49 @@ void ksim_audit_claim(struct ksim_world *w, uint32_t i);
 void ksim_audit_unknown(struct ksim_world *w, uint32_t i);
 /* A node passes a grant to its client. */
 void ksim_audit_delivered(struct ksim_world *w, sl_fence fence);
+/* A node tells the keeper to release a grant, because its client has left. */
+void ksim_audit_dropped(struct ksim_world *w, uint32_t i, sl_fence fence);
 /* Etcd is about to execute a commit. */
 void ksim_audit_commit(struct ksim_world *w, const struct ksim_op *op);
+
+/* --- keeper_rules.c -------------------------------------------------------------------- */
+
+/* After a loop iteration of a node. */
+void ksim_rules_settled(struct ksim_world *w, uint32_t i,
+                        const struct sl_table_stats *stats);
+/* Call this every second. */
+void ksim_rules_second(struct ksim_world *w, uint32_t i);
+/* Call this when links are updated. */
+void ksim_rules_health(struct ksim_world *w);
+/* A keeper takes a grant away, and must tell all nodes at once. */
+void ksim_rules_urgent(struct ksim_world *w, uint32_t i, sl_fence fence);
+/* A node learns of a term; becomes the keeper; stops; begins to resign. */
+void ksim_rules_told(struct ksim_world *w, uint32_t i, uint64_t term);
+void ksim_rules_lead(struct ksim_world *w, uint32_t i, uint64_t term, bool waits);
+void ksim_rules_stop(struct ksim_world *w, uint32_t i, uint64_t term);
+void ksim_rules_resign(struct ksim_world *w, uint32_t i);
+/* Etcd is about to execute a claim; it has executed a claim or a renewal. */
+void ksim_rules_claim(struct ksim_world *w, const struct ksim_op *x);
+void ksim_rules_renewed(struct ksim_world *w, const struct ksim_op *x);
+/* A keeper replies that a lock was granted, or a lease extended, or (lease_ms is SL_NEVER) broken. */
+void ksim_rules_acked(struct ksim_world *w, uint32_t i, uint32_t key, sl_fence fence,
+                      sl_ms lease_ms, bool fresh);
+/* A keeper releases a grant, because no client knows of it. */
+void ksim_rules_withdrawn(struct ksim_world *w, uint32_t i, sl_fence fence);
+/* A keeper grants or extends a lease; does not find a grant; has waited for earlier leases. */
+void ksim_rules_grant(struct ksim_world *w, uint32_t i, sl_fence fence, sl_ms lease_ms);
+void ksim_rules_not_held(struct ksim_world *w, uint32_t i);
+/* A node closes the connection of a client without a lease, because it has no route. */
+void ksim_rules_cut_off(struct ksim_world *w, uint32_t i);
+void ksim_rules_wait_ended(struct ksim_world *w, uint32_t i);
+/* A node sends a message; is about to handle a message; has handled it. */
+void ksim_rules_sent(struct ksim_world *w, uint32_t from, uint32_t to,
+                     const struct sl_failover_message *m);
+void ksim_rules_receive(struct ksim_world *w, uint32_t i, uint32_t from,
+                        const struct sl_failover_message *m, struct ksim_before *b);
+void ksim_rules_received(struct ksim_world *w, uint32_t i, uint32_t from,
+                         const struct sl_failover_message *m,
+                         const struct ksim_before *b);
 
 /* --- keeper_trace.c -------------------------------------------------------------------- */
 

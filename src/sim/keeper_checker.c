@@ -75,13 +75,13 @@ static void check_capacity(struct ksim_checker *k, const struct ksim_grant *g,
     uint32_t leased = g->units, all = g->units;
     const struct ksim_grant *other = NULL, *loose = NULL;
     if (!ksim_checker_holds(g, now_us)) return; /* The answer was late. */
-    if (!g->leased && g->closing) return;
+    if ((!g->leased && g->closing) || g->revoked) return;
     for (uint32_t i = 0; i < k->count; i++) {
         const struct ksim_grant *x = &k->grants[i];
         if (!x->held || x->key != g->key || x->fence == g->fence ||
             !ksim_checker_holds(x, now_us) || may_coexist(g, x))
             continue;
-        if (!x->leased && x->closing) continue;
+        if ((!x->leased && x->closing) || x->revoked) continue;
         all += x->units;
         loose = x;
         if (!x->leased) continue;
@@ -142,7 +142,8 @@ void ksim_checker_extended(struct ksim_checker *k, const struct ksim_grant *g,
         ksim_checker_wrong(k, "an unknown grant is extended: fence %" PRIu64, g->fence);
         return;
     }
-    if (floor > x->fence && ksim_kind_of(x->key) == KSIM_MUTEX && !k->without_clocks)
+    if (floor > x->fence && ksim_kind_of(x->key) == KSIM_MUTEX && !x->revoked &&
+        !k->without_clocks)
         ksim_checker_wrong(k,
                            "k%u: c%u extends fence %" PRIu64
                            " although a client had received fence %" PRIu64,

@@ -36,7 +36,15 @@ void ksim_client_init(struct ksim_world *w, uint32_t c)
         x->priority = (int32_t)sl_random_below(r, 3);
         x->ignores = sl_random_maybe(r, 3000);
     }
+    ksim_operator_init(w, c);
     ksim_client_wake(w, c, sl_random_between(r, 0, 1000000));
+}
+
+/* Return how long a client waits before its next request. */
+static int64_t think_us(struct ksim_world *w, const struct ksim_client *x)
+{
+    sl_ms most = x->operator.is && !w->healed ? 1500 : w->think_ms;
+    return sl_random_between(&w->random, 0, 1000 * most);
 }
 
 /* ---- connections ---- */
@@ -65,6 +73,7 @@ static void forget_way(struct ksim_world *w, uint32_t c, uint32_t way)
         x->hold.is = false;
     }
     if (x->runs_tx) ksim_tx_client_cut(w, c);
+    if (x->operator.is) ksim_operator_cut(w, c);
     y->dial = 0;
     y->busy = false;
     y->part[0] = '\0';
@@ -200,6 +209,7 @@ void ksim_client_ask(struct ksim_world *w, uint32_t c, uint32_t way,
     y->sent_us = ksim_client_clock(w, c);
     y->give_up_us = w->now_us + 1000 * (command->wait_ms + w->keeper_wait_ms) +
                     sl_random_between(&w->random, 1000000, 10000000);
+    if (command->verb == KSIM_BREAK) ksim_admin_asked(w, command);
     y->floor = k->highest[command->key];
     y->floor_alone = k->highest_alone[command->key];
     if (w->setup.trace) ksim_trace_command(w, c, y->node, &y->command);
@@ -294,6 +304,17 @@ static void plan(struct ksim_world *w, uint32_t c)
     h->release_us = now_us + sl_random_between(r, 0, most_us);
 }
 
+/* Let the client hold its lease, and acquire another lock meanwhile. */
+static void set_aside(struct ksim_world *w, uint32_t c)
+{
+    struct ksim_client *x = &w->clients[c];
+    if (!ksim_has_fault(w, KSIM_FAULT_SEVERAL) || x->extra.is || !x->hold.is ||
+        x->hold.lease_ms == 0 || !sl_random_maybe(&w->random, 5000))
+        return;
+    x->extra = x->hold;
+    x->hold.is = false;
+}
+
 /* ---- answers ---- */
 
 /* Return when a client stops acting as holder, as docs/leases.md defines it. */
@@ -350,6 +371,7 @@ static void granted(struct ksim_world *w, uint32_t c, uint32_t way, const char *
     ksim_checker_granted(&w->checker, &g, y->floor, w->now_us);
     plan(w, c);
     if (x->role == KSIM_ROLE_TRIES) x->role = KSIM_ROLE_DONE;
+    set_aside(w, c);
 }
 
 static void extended(struct ksim_world *w, uint32_t c, uint32_t way, const char *text)
@@ -387,10 +409,13 @@ static void failed(struct ksim_world *w, uint32_t c, uint32_t way, const char *t
     const struct ksim_command *m = &x->ways[way].command;
     uint64_t term;
     /* A lock without a lease ends with its connection. */
-    if (m->verb == KSIM_RELEASE) ksim_client_hang_up(w, c, way, false);
+    if (m->verb == KSIM_RELEASE && m->wrong == 0) ksim_client_hang_up(w, c, way, false);
+    if (m->verb == KSIM_ACQUIRE && sscanf(text, "-DRAINED %" SCNu64, &term) == 1)
+        ksim_admin_refused(w, m, term);
     if (m->verb != KSIM_EXTEND || sscanf(text, "-LOST %" SCNu64, &term) != 1) return;
     ksim_checker_lost(&w->checker, m->fence, term, w->now_us);
     if (!x->hold.is || x->hold.fence != m->fence) return;
+    if (ksim_has_fault(w, KSIM_FAULT_OPERATE)) keep_old(w, c); /* It may be broken. */
     ksim_checker_doubt(&w->checker, m->fence, false);
     x->hold.is = false;
 }
@@ -401,6 +426,7 @@ static void pushed(struct ksim_world *w, uint32_t c, const char *text)
     bool stolen = strncmp(text, ">STOLEN", 7) == 0;
     uint64_t fence = strtoull(strchr(text, ' '), NULL, 10);
     if (stolen) ksim_checker_doubt(&w->checker, fence, true);
+    if (stolen && x->extra.fence == fence) x->extra.is = false;
     if (!x->hold.is || x->hold.fence != fence) return;
     if (stolen) {
         bool loose = x->hold.lease_ms == 0;
@@ -420,6 +446,10 @@ static void handle_reply(struct ksim_world *w, uint32_t c, uint32_t way,
         ksim_tx_client_answered(w, c, text);
         return;
     }
+    if (w->clients[c].operator.is) {
+        ksim_operator_answered(w, c, text);
+        return;
+    }
     if (y->command.verb == KSIM_READ && text[0] != '-') {
         char expected[96];
         snprintf(expected, sizeof expected, "*2\r\n:%" PRIu64 "\r\n:%" PRIu64 "\r\n",
@@ -433,6 +463,9 @@ static void handle_reply(struct ksim_world *w, uint32_t c, uint32_t way,
     else if (text[0] == '$' ? y->command.verb != KSIM_ACQUIRE
                             : y->command.verb != KSIM_RELEASE)
         KSIM_WRONG(w, "c%u receives the reply to another request", c + 1);
+    else if (strcmp(text, ":1\r\n") == 0 && y->command.wrong != 0)
+        KSIM_WRONG(w, "c%u releases a lock with another key, or of another client",
+                   c + 1);
     else if (strcmp(text, ":1\r\n") == 0)
         ksim_checker_released(&w->checker, y->command.fence, y->node, y->life);
 }
@@ -463,8 +496,7 @@ void ksim_client_received(struct ksim_world *w, const struct sim_event *e)
                (int)strcspn(whole, "\n"), whole);
     y->busy = false;
     handle_reply(w, c, way, whole);
-    x->next_us = ksim_client_clock(w, c) +
-                 sl_random_between(&w->random, 0, 1000 * w->think_ms);
+    x->next_us = ksim_client_clock(w, c) + think_us(w, x);
     ksim_client_act(w, c);
 }
 
@@ -510,12 +542,43 @@ static void use_hold(struct ksim_world *w, uint32_t c)
     else extend(w, c, way, &x->hold);
 }
 
+/* The lease that was set aside expires; or the client uses it again. */
+static void use_extra(struct ksim_world *w, uint32_t c)
+{
+    struct ksim_client *x = &w->clients[c];
+    if (!x->extra.is) return;
+    if (ksim_client_clock(w, c) >= x->extra.until_us) {
+        ksim_checker_doubt(&w->checker, x->extra.fence, false);
+        x->extra.is = false;
+    } else if (!x->hold.is && !ksim_client_is_busy(x) &&
+               (x->role != KSIM_ROLE_USER || sl_random_maybe(&w->random, 3000))) {
+        x->hold = x->extra;
+        x->extra.is = false;
+    }
+}
+
 static void try_old(struct ksim_world *w, uint32_t c)
 {
     struct ksim_client *x = &w->clients[c];
     const struct ksim_hold *h = &x->old[sl_random_below(&w->random, KSIM_OLD)];
     if (h->fence == 0 || x->ways[1].busy || !dial(w, c, 1)) return;
     extend(w, c, 1, h);
+}
+
+/* The client sends a RELEASE that the keeper must reject: with another key, or of the lock of another
+ * client, without a lease. */
+static void release_wrong(struct ksim_world *w, uint32_t c)
+{
+    const struct ksim_checker *k = &w->checker;
+    uint32_t count = k->count < 8 ? k->count : 8;
+    struct ksim_command m = {.verb = KSIM_RELEASE};
+    if (count == 0) return;
+    const struct ksim_grant *g =
+        &k->grants[k->count - 1 - sl_random_below(&w->random, count)];
+    m.fence = g->fence;
+    m.key = g->leased || g->client == c ? (g->key + 1) % KSIM_KEYS : g->key;
+    m.wrong = 1;
+    ksim_client_ask(w, c, 0, &m);
 }
 
 static void make_request(struct ksim_world *w, uint32_t c)
@@ -528,15 +591,19 @@ static void make_request(struct ksim_world *w, uint32_t c)
         ksim_client_hang_up(w, c, 0, sl_random_maybe(r, 5000));
     if (x->ways[1].dial != 0 && !x->ways[1].busy && sl_random_maybe(r, 2000))
         ksim_client_hang_up(w, c, 1, false);
-    if (user && ksim_has_fault(w, KSIM_FAULT_STALE) && sl_random_maybe(r, 1000))
-        try_old(w, c);
-    if ((user || x->role == KSIM_ROLE_TRIES) && dial(w, c, 0)) {
+    bool stale = ksim_has_fault(w, KSIM_FAULT_STALE) ||
+                 ksim_has_fault(w, KSIM_FAULT_OPERATE);
+    if (user && stale && sl_random_maybe(r, 1000)) try_old(w, c);
+    if (x->operator.is) {
+        if (dial(w, c, 0)) ksim_operator_act(w, c);
+    } else if ((user || x->role == KSIM_ROLE_TRIES) && dial(w, c, 0)) {
         if (x->runs_tx) ksim_tx_client_act(w, c);
+        else if (user && sl_random_maybe(r, 200)) release_wrong(w, c);
         else if (user && sl_random_maybe(r, 500))
             ksim_client_ask(w, c, 0, &(struct ksim_command){.verb = KSIM_READ});
         else acquire(w, c);
     }
-    x->next_us = ksim_client_clock(w, c) + sl_random_between(r, 0, 1000 * w->think_ms);
+    x->next_us = ksim_client_clock(w, c) + think_us(w, x);
 }
 
 /* Return when the client has something to do next. */
@@ -569,6 +636,7 @@ void ksim_client_act(struct ksim_world *w, uint32_t c)
     /* A transaction holds its locks until it ends. */
     if (x->runs_tx && x->role == KSIM_ROLE_QUIET && !x->ways[0].busy)
         ksim_client_hang_up(w, c, 0, false);
+    use_extra(w, c);
     int64_t now_us = ksim_client_clock(w, c);
     if (x->hold.is) use_hold(w, c);
     else if (!x->ways[0].busy && now_us >= x->next_us) make_request(w, c);

@@ -62,7 +62,7 @@ struct ksim_op *ksim_etcd_submit(struct ksim_world *w, uint32_t node,
     x->node = node;
     x->life = w->nodes[node].life;
     x->asked_ms = asked_ms;
-    x->sent_us = w->now_us;
+    x->asked_us = w->now_us;
     x->expected = w->nodes[node].heartbeat;
     sl_list_append(&w->etcd.ops, &x->all);
     ksim_op_copy(x);
@@ -104,6 +104,7 @@ void ksim_etcd_watched(struct ksim_world *w, const struct sim_event *e)
     const struct ksim_node *n = &w->nodes[e->node];
     if (!n->up || n->life != e->number) return;
     memcpy(&term, e->bytes, sizeof term);
+    ksim_rules_told(w, e->node, term.term);
     ksim_node_term_changed(w, e->node, &term);
 }
 
@@ -130,17 +131,16 @@ static void claim(struct ksim_world *w, struct ksim_op *x)
         return;
     }
     ksim_audit_claim(w, x->node);
+    ksim_rules_claim(w, x);
     t->term++;
-    if (t->term < KSIM_TERMS) {
-        w->etcd.claimed_us[t->term] = w->now_us;
-        w->etcd.renewed_us[t->term] = x->sent_us;
-    }
+    if (t->term < KSIM_TERMS) w->etcd.claimed_us[t->term] = w->now_us;
     r->term_record = *t;
     t->node = x->op.node;
     t->clock_ms = x->op.clock_ms;
     t->ledgers = 0;
     t->resigned = false;
     ksim_map_free(&w->etcd.bars);
+    ksim_rules_renewed(w, x);
     r->term = t->term;
     w->counts.changes++;
     KSIM_TRACE(w, "etcd: n%u claims term %llu", x->node + 1,
@@ -161,12 +161,12 @@ static bool renew(struct ksim_world *w, struct ksim_op *x)
         return false;
     } else {
         t->heartbeat = ++w->etcd.revision;
-        if (t->term < KSIM_TERMS) w->etcd.renewed_us[t->term] = x->sent_us;
         t->fence_limit = x->op.fence_limit;
         t->longest_ms = x->op.longest_ms;
         t->clock_ms = x->op.clock_ms;
         t->ledgers = x->op.ledgers;
         if (resigns) t->resigned = true;
+        ksim_rules_renewed(w, x);
         if (resigns && t->term < KSIM_TERMS) w->etcd.resigned[t->term] = true;
         report(w);
     }
@@ -302,6 +302,7 @@ static void answer(struct ksim_world *w, struct ksim_op *x)
                        x->op.type == SL_STORAGE_READ_TERM;
         if (of_term && (r->status == SLUICE_OK || r->status == SLUICE_ESTALE))
             n->heartbeat = r->term_record.heartbeat;
+        if (of_term && r->status == SLUICE_OK) ksim_rules_told(w, x->node, r->term);
         ksim_mix(w, (uint64_t)r->status ^ x->number << 8);
         x->reported = true;
         ksim_node_storage(w, x->node, x);

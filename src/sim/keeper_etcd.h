@@ -30,9 +30,9 @@ struct ksim_op {
     uint64_t number;
     struct sl_storage_op op; /* With its result. */
     uint32_t node;
-    int64_t sent_us;
     uint64_t life;     /* The life of the node that submitted it. */
-    sl_ms asked_ms;    /* By the clock of the node. */
+    sl_ms asked_ms;    /* By the clock of the node, */
+    int64_t asked_us;  /* and in real time. */
     uint64_t expected; /* RENEW: the heartbeat to replace. */
     uint32_t repeats;  /* RENEW: how often its comparison has failed. */
     bool executed, answered, reported;
@@ -45,10 +45,14 @@ struct ksim_etcd {
     struct sl_storage_term term;
     /* By term: when its claim was executed, in real time. */
     int64_t claimed_us[KSIM_TERMS];
-    int64_t renewed_us
-        [KSIM_TERMS]; /* When the last renewal of the term, or its claim, was sent. */
-    bool resigned[KSIM_TERMS]; /* The term was marked as resigned. */
-    int64_t down_us, slow_us;  /* Until then, etcd is unavailable, or slow. */
+    bool resigned[KSIM_TERMS];   /* The term was marked as resigned, */
+    uint64_t resigned_life;      /* the last one by a node in this life. */
+    uint32_t nodes[KSIM_TERMS];  /* The keeper of each term. */
+    int64_t sent_us[KSIM_TERMS]; /* When its last claim or renewal was sent. */
+    int64_t renewed_us;          /* When the last one was executed. */
+    int64_t journal_us;          /* At this time, journal time was this. */
+    sl_ms journal_ms;
+    int64_t down_us, slow_us; /* Until then, etcd is unavailable, or slow. */
     struct sl_list ops;
     uint64_t numbers, revision;
     struct ksim_map rows, requests, bars, journal;

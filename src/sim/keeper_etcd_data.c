@@ -151,6 +151,17 @@ static void bar(struct ksim_world *w, const struct ksim_op *x)
 
 /* ---- the journal ---- */
 
+/* Etcd rejects a transaction that contains a key twice. */
+static void check_twice(struct ksim_world *w, const struct sl_storage_op *op)
+{
+    for (uint32_t i = 0; i < op->write_count; i++)
+        for (uint32_t k = 0; k < i; k++)
+            if (op->writes[i].key.n == op->writes[k].key.n &&
+                memcmp(op->writes[i].key.at, op->writes[k].key.at,
+                       op->writes[i].key.n) == 0)
+                KSIM_WRONG(w, "a transaction of etcd contains a key twice");
+}
+
 static void record(struct ksim_world *w, struct ksim_op *x)
 {
     struct sl_storage_result *r = &x->op.result;
@@ -160,6 +171,7 @@ static void record(struct ksim_world *w, struct ksim_op *x)
         r->term_record = w->etcd.term;
         return;
     }
+    check_twice(w, &x->op);
     r->revision = ++w->etcd.revision;
     for (uint32_t i = 0; i < x->op.write_count; i++)
         ksim_map_put(&w->etcd.journal, x->op.writes[i].key, x->op.writes[i].value,

@@ -34,6 +34,9 @@
     FAULT(REUSE,   "reuse",      0, "with stale: clients extend leases that they have released; finds a known gap, so no seed draws it") \
     FAULT(LOOSE,   "loose",   5000, "clients lock without a lease") \
     FAULT(TX,      "tx",      4000, "some clients run transactions, and repeat those whose outcome they do not know") \
+    FAULT(SEVERAL, "several", 4000, "clients hold several leases at a time") \
+    FAULT(CLOSE,   "close",   3000, "nodes close connections of clients, and of clients of other nodes") \
+    FAULT(OPERATE, "operate", 3000, "operators break grants, and drain keys for a while") \
     FAULT(HANGUP,  "hangup",  4000, "clients close their connections during a request")
 /* clang-format on */
 

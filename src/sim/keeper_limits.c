@@ -56,6 +56,7 @@ void ksim_limits_end(struct ksim_world *w, uint32_t i)
 {
     struct ksim_limits *x = &w->nodes[i].limits;
     x->current = x->writing = x->failed = false;
+    x->all_position = 0;
     ksim_serve_resume_deferred(w, i);
 }
 

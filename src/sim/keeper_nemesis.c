@@ -98,6 +98,7 @@ static void pause_node(struct ksim_world *w)
     uint32_t i = likely_keeper(w);
     struct ksim_node *n = &w->nodes[i];
     if (!ksim_node_runs(w, i)) return;
+    n->paused_from_us = w->now_us;
     n->paused_us = w->now_us + length(w);
     KSIM_TRACE(w, "nemesis: n%u pauses for %lld ms", i + 1,
                (long long)(n->paused_us - w->now_us) / 1000);
@@ -109,6 +110,42 @@ static void pause_node(struct ksim_world *w)
     ksim_schedule(
         w, n->paused_us - w->now_us,
         (struct sim_event){.type = SIM_EVENT_MEND, .node = i, .number = n->life});
+}
+
+/* The holder of a lock without a lease notices a little later that its session has ended. */
+static void excuse_holder(struct ksim_world *w, uint32_t i, const struct ksim_conn *c)
+{
+    struct sl_grant_view v;
+    for (uint32_t g = 0; g < w->checker.count; g++) {
+        const struct ksim_grant *x = &w->checker.grants[g];
+        if (x->held && !x->leased &&
+            sl_table_inspect_grant(w->nodes[i].table, ksim_node_now(w, i),
+                                   ksim_key(x->key), x->fence, &v) &&
+            v.session_id == c->s.id)
+            ksim_checker_closing(&w->checker, x->fence);
+    }
+}
+
+/* A node closes a connection, for example because an operator wants it to. */
+static void close_conn(struct ksim_world *w)
+{
+    uint32_t i = likely_keeper(w), count = 0, k = 0;
+    struct ksim_node *n = &w->nodes[i];
+    if (!ksim_node_runs(w, i)) return;
+    for (struct sl_list *x = n->conns.next; x != &n->conns; x = x->next)
+        count += sl_container_of(x, struct ksim_conn, all)->open;
+    if (count == 0) return;
+    uint32_t which = sl_random_below(&w->random, count);
+    for (struct sl_list *x = n->conns.next; x != &n->conns; x = x->next) {
+        struct ksim_conn *c = sl_container_of(x, struct ksim_conn, all);
+        if (!c->open || k++ != which) continue;
+        KSIM_TRACE(w, "nemesis: n%u closes a connection of a %s", i + 1,
+                   c->is_guest ? "guest" : "client");
+        excuse_holder(w, i, c);
+        ksim_conn_close(w, i, c, sl_random_maybe(&w->random, 5000));
+        break;
+    }
+    ksim_node_settle(w, i);
 }
 
 static void pause_client(struct ksim_world *w)
@@ -181,6 +218,7 @@ static void inject(struct ksim_world *w, enum ksim_fault f)
             if (sl_random_maybe(&w->random, 7000)) pause_node(w);
             else pause_client(w);
             break;
+        case KSIM_FAULT_CLOSE: close_conn(w); break;
         case KSIM_FAULT_DRIFT: change_rate(w); break;
         case KSIM_FAULT_WALL: set_wall(w); break;
         case KSIM_FAULT_SLOW: slow_etcd(w); break;

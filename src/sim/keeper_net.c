@@ -10,6 +10,8 @@
 #define SILENCE_US \
     500000 /* When a node closes a silent link, as src/server/net/links.c. */
 
+#define PAUSED_US 5000000
+
 int64_t ksim_net_delay(struct ksim_world *w)
 {
     struct sl_random *r = &w->random;
@@ -41,6 +43,7 @@ void ksim_net_send(struct ksim_world *w, uint32_t from, uint32_t to_id,
     ksim_mix(w, (uint64_t)m->type << 56 ^ (uint64_t)w->now_us << 4 ^ from ^ m->fence ^
                     m->session << 32 ^ m->grant.fence);
     if (!link->up) return;
+    ksim_rules_sent(w, from, to, m);
     if (m->type == SL_FAILOVER_RECLAIM) ksim_audit_reclaim(w, from, m->grant.fence);
     sl_resp_writer_init(&out, 1 << 20);
     sl_failover_write(&out, m);
@@ -97,6 +100,8 @@ static void end_link(struct ksim_world *w, uint32_t a, uint32_t b, bool replaced
     n->links[b].up = false;
     n->links[b].broken_us = -1;
     n->links[b].unsent = 0;
+    n->lead_linked &= ~(1u << (b + 1));
+    if (sight == SL_PEER_CLOSED) n->links[b].closed_us = w->now_us;
     ksim_audit_health(w);
     KSIM_TRACE(w, "n%u has no link to n%u%s", a + 1, b + 1,
                replaced                  ? ": replaced"
@@ -117,6 +122,7 @@ static void begin_link(struct ksim_world *w, uint32_t a, uint32_t b, uint64_t nu
     x->number = number;
     x->broken_us = -1;
     x->last_us = 0;
+    x->heard_us = w->now_us;
     x->unsent = 0;
     KSIM_TRACE(w, "n%u has a link to n%u", a + 1, b + 1);
     sl_failover_linked(&n->f, ksim_node_now(w, a).ms, b + 1);
@@ -135,6 +141,7 @@ static void call(struct ksim_world *w, uint32_t a, uint32_t b)
         begin_link(w, b, a, number);
         return;
     }
+    if (there && !w->nodes[b].up) n->links[b].closed_us = w->now_us;
     sl_failover_sight(&n->f, ksim_node_now(w, a).ms, b + 1,
                       there && !w->nodes[b].up ? SL_PEER_CLOSED : SL_PEER_SILENT);
     ksim_node_settle(w, a);
@@ -169,6 +176,7 @@ void ksim_net_update(struct ksim_world *w)
     for (uint32_t a = 0; a < w->node_count; a++)
         for (uint32_t b = 0; b < w->node_count; b++)
             if (a != b) update_end(w, a, b);
+    ksim_rules_health(w);
 }
 
 void ksim_net_reset(struct ksim_world *w, uint32_t a, uint32_t b)
@@ -180,5 +188,12 @@ void ksim_net_reset(struct ksim_world *w, uint32_t a, uint32_t b)
 /* Do not count the time for which a node did not run as silence of other nodes. */
 void ksim_net_excuse(struct ksim_world *w, uint32_t i)
 {
-    for (uint32_t b = 0; b < w->node_count; b++) w->nodes[i].links[b].broken_us = -1;
+    for (uint32_t b = 0; b < w->node_count; b++) {
+        w->nodes[i].links[b].broken_us = -1;
+        /* It does not notice that it was paused if that was short. A known gap: nor does a keeper, if it
+         * learns at once that it was deposed. */
+        if (w->now_us - w->nodes[i].paused_from_us > PAUSED_US &&
+            !w->nodes[i].f.route.leads)
+            w->nodes[i].links[b].heard_us = w->now_us;
+    }
 }

@@ -66,13 +66,15 @@ void ksim_node_start(struct ksim_world *w, uint32_t i)
     n->unwell_us = w->now_us;
     n->paused_us = 0;
     n->tick_us = INT64_MAX;
-    n->heartbeat = 0;
+    n->heartbeat = n->told_term = 0;
+    n->urgent_to = 0;
     n->watch_missed = true; /* A new watch reports the current term. */
     for (uint32_t o = 0; o < w->node_count; o++) {
         ids[o] = o + 1;
         n->links[o].up = false;
         n->links[o].broken_us = -1;
         n->links[o].unsent = 0;
+        n->links[o].heard_us = w->now_us;
     }
     KSIM_TRACE(w, "n%u starts", i + 1);
     sl_election_members(n->f.election, now.ms, ids, w->node_count);
@@ -107,6 +109,7 @@ void ksim_node_resign(struct ksim_world *w, uint32_t i)
         return;
     KSIM_TRACE(w, "n%u begins to resign", i + 1);
     w->counts.resignations++;
+    ksim_rules_resign(w, i);
     n->resigns_term = n->f.guests.term;
     for (struct sl_list *x = n->conns.next; x != &n->conns; x = next) {
         struct ksim_conn *c = sl_container_of(x, struct ksim_conn, all);
@@ -169,6 +172,7 @@ static void release_unanswered(struct ksim_world *w, uint32_t i,
     struct sl_now now = ksim_node_now(w, i);
     const struct sl_session any = {0};
     struct sl_ended past;
+    ksim_rules_withdrawn(w, i, m->fence);
     if (sl_table_release(n->table, now, &any, m->key, m->fence, &past) == 1)
         sl_guests_gone(&n->f.guests, now.ms, past.fence, false);
 }
@@ -225,8 +229,7 @@ static void reply(struct ksim_world *w, uint32_t i, struct ksim_conn *c,
     struct sl_failover_message m;
     c->place = KSIM_NOWHERE;
     if (o->late && ksim_conn_hung_up(w, c) && sl_random_maybe(&w->random, 5000)) {
-        /* A known gap: if this message is lost, the lease remains. */
-        ksim_audit_delivered(w, o->fence);
+        ksim_audit_dropped(w, i, o->fence);
         if (sl_route_take_back(&w->nodes[i].f.route, o->fence, &m))
             ksim_net_send(w, i, w->nodes[i].f.route.keeper, &m);
         ksim_conn_close(w, i, c, false);
@@ -277,6 +280,7 @@ static void do_route_order(struct ksim_world *w, uint32_t i,
         case SL_ROUTE_ORDER_CLOSE:
             KSIM_TRACE(w, "n%u closes the connection of c%u, for reason %d", i + 1,
                        c->client + 1, (int)o->close);
+            if (o->close == SL_ROUTE_CUT_OFF) ksim_rules_cut_off(w, i);
             ksim_conn_close(w, i, c, true);
             break;
         case SL_ROUTE_ORDER_LOST:
@@ -347,6 +351,7 @@ static void lead(struct ksim_world *w, uint32_t i, const struct sl_failover_orde
                (unsigned long long)o->term, (long long)o->quiet_ms);
     if (n->f.route.exporting) sl_failover_export(&n->f, now, &all);
     ksim_audit_leads(w, i);
+    ksim_rules_lead(w, i, o->term, o->quiet_ms > 0);
     sl_failover_lead(&n->f, now.ms, o, ksim_node_linked(w, i));
     do_route(w, i);
     n->quiet = n->reclaims = o->quiet_ms > 0;
@@ -368,6 +373,7 @@ static void stop(struct ksim_world *w, uint32_t i, uint64_t term)
     struct sl_list *next;
     KSIM_TRACE(w, "n%u is no longer the keeper of term %llu", i + 1,
                (unsigned long long)term);
+    ksim_rules_stop(w, i, term);
     n->quiet = n->reclaims = false;
     do_guests(w, i);
     for (struct sl_list *x = n->conns.next; x != &n->conns; x = next) {
@@ -461,7 +467,7 @@ static void turn(struct ksim_world *w, uint32_t i)
     struct sl_now now = ksim_node_now(w, i);
     struct sl_failover_order o;
     bool busy = ksim_has_fault(w, KSIM_FAULT_BUSY);
-    uint32_t budget = busy && sl_random_maybe(&w->random, 5000) ? 0 : 1 << 20;
+    uint32_t budget = busy && sl_random_maybe(&w->random, 9500) ? 0 : 1 << 20;
     uint32_t reclaims = busy ? sl_random_below(&w->random, 3) : UINT32_MAX;
     sl_ms given_ms;
     bool leads = n->f.route.leads, more = false;
@@ -551,6 +557,7 @@ void ksim_node_settle(struct ksim_world *w, uint32_t i)
             w->counts.early++;
         ksim_audit_wait_ended(w, i);
     }
+    ksim_rules_settled(w, i, &stats);
     set_timer(w, i);
     n->settling = false;
 }
@@ -593,6 +600,8 @@ void ksim_node_receive(struct ksim_world *w, uint32_t i, uint32_t from,
         return;
     }
     if (w->setup.trace) ksim_trace_message(w, "<", i, from - 1, &m);
+    struct ksim_before before;
+    ksim_rules_receive(w, i, from, &m, &before);
     if (sl_guests_lacks(&n->f.guests, from, &m)) open_guest(w, i, from, m.session);
     if (m.type == SL_FAILOVER_HELD && m.yes) {
         const struct sl_route_session *s = sl_route_session_find(&n->f.route,
@@ -608,6 +617,7 @@ void ksim_node_receive(struct ksim_world *w, uint32_t i, uint32_t from,
     if (m.type == SL_FAILOVER_READY && n->f.guests.leads &&
         n->f.guests.nodes[from].ready)
         ksim_audit_reported(w, i, from - 1);
+    ksim_rules_received(w, i, from, &m, &before);
     ksim_node_settle(w, i);
 }
 

@@ -85,8 +85,12 @@ void ksim_conn_close(struct ksim_world *w, uint32_t i, struct ksim_conn *c, bool
     c->open = false;
     ksim_limits_uncount(n, c);
     if (c->place == KSIM_IN_TABLE) sl_table_withdraw(n->table, &c->s);
-    if (c->place == KSIM_FOR_JOURNAL || c->place == KSIM_FOR_WITNESS)
+    if (c->place == KSIM_FOR_JOURNAL || c->place == KSIM_FOR_WITNESS) {
         take_back(w, i, c);
+        /* A known gap: if this keeper fails before the end is durable, nobody withdraws the grant of its
+         * own client. */
+        if (!c->is_guest) ksim_audit_delivered(w, c->parked.fence);
+    }
     if (c->place == KSIM_ON_ROUTE)
         sl_route_withdraw(&n->f.route, ksim_node_now(w, i).ms, &c->request);
     c->place = KSIM_NOWHERE;
@@ -207,11 +211,60 @@ static void notify_held(struct ksim_world *w, uint32_t i, struct ksim_conn *c,
     for (size_t k = 0; k < count; k++) ksim_net_send(w, i, c->guest.node, &m[k]);
 }
 
+/* Return the position that the journal must have before a command about this key is answered. */
+static uint64_t pending(const struct ksim_node *n, struct sl_bytes key)
+{
+    const struct sl_journal *j = n->f.journal.rules;
+    if (j == NULL) return 0;
+    uint64_t position = sl_journal_pending(j, key), all = n->limits.all_position;
+    return all > sl_journal_durable(j) && all > position ? all : position;
+}
+
+static void park(struct ksim_conn *c, uint64_t position, bool runs, const char *text)
+{
+    c->place = KSIM_FOR_JOURNAL;
+    c->parked.position = position;
+    c->parked.fence = 0;
+    c->parked.fresh = false;
+    c->parked.runs = runs;
+    snprintf(c->parked.reply, sizeof c->parked.reply, "%s", text);
+}
+
+/* Reply to BREAK or DRAIN. */
+static void reply_durable(struct ksim_world *w, uint32_t i, struct ksim_conn *c,
+                          const char *text)
+{
+    const struct ksim_command *m = &c->command;
+    if (m->verb == KSIM_BREAK && strncmp(text, ":1", 2) == 0)
+        ksim_rules_acked(w, i, m->key, m->fence, SL_NEVER, false);
+    reply_text(w, i, c, text);
+}
+
+void ksim_serve_acknowledge(struct ksim_world *w, uint32_t i, struct ksim_conn *c,
+                            uint64_t need, const char *text)
+{
+    if (need == 0) reply_durable(w, i, c, text);
+    else park(c, need, false, text);
+}
+
+bool ksim_serve_waits_for_others(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
+{
+    const struct ksim_command *m = &c->command;
+    uint64_t position = pending(&w->nodes[i], m->verb == KSIM_DRAIN
+                                                  ? ksim_pattern(m->pattern)
+                                                  : ksim_key(m->key));
+    if (position == 0) return false;
+    park(c, position, true, "");
+    return true;
+}
+
 /* Send a reply that shows a change, when the journal allows it: for a client of this node, when another
  * node has recorded the lease. */
 static void acknowledge_now(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
 {
     uint64_t number = 0;
+    ksim_rules_acked(w, i, c->command.key, c->parked.fence, c->command.lease_ms,
+                     c->parked.fresh);
     if (c->is_guest) notify_held(w, i, c, c->parked.fence, c->parked.fresh);
     else
         number = sl_failover_note(&w->nodes[i].f, ksim_node_now(w, i),
@@ -229,11 +282,10 @@ static void acknowledge(struct ksim_world *w, uint32_t i, struct ksim_conn *c,
     if (need == SL_JOURNAL_FAILED) abort(); /* There is memory, and space. */
     c->parked.fence = fence;
     c->parked.fresh = fresh;
+    c->parked.runs = false;
     snprintf(c->parked.reply, sizeof c->parked.reply, "%s", text);
     /* The remaining time in the reply may be that of an earlier extension, which must be durable. */
-    if (need == 0 && !fresh)
-        need = sl_journal_pending(w->nodes[i].f.journal.rules,
-                                  ksim_key(c->command.key));
+    if (need == 0 && !fresh) need = pending(&w->nodes[i], ksim_key(c->command.key));
     if (need == 0) {
         acknowledge_now(w, i, c);
         return;
@@ -251,6 +303,9 @@ static bool is_over(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
     if (!c->parked.fresh || sl_table_holds(w->nodes[i].table, ksim_node_now(w, i),
                                            ksim_key(c->command.key), c->parked.fence))
         return false;
+    /* A known gap: if this keeper fails before the end is durable, the next one restores the lease,
+     * which no client knows of, until it expires again. */
+    ksim_audit_delivered(w, c->parked.fence);
     c->place = KSIM_NOWHERE;
     c->deferred = true;
     ksim_serve(w, i, c);
@@ -266,7 +321,14 @@ void ksim_serve_durable(struct ksim_world *w, uint32_t i)
         struct ksim_conn *c = sl_container_of(x, struct ksim_conn, all);
         next = x->next;
         if (c->place != KSIM_FOR_JOURNAL || c->parked.position > durable) continue;
-        if (!is_over(w, i, c)) acknowledge_now(w, i, c);
+        if (c->parked.runs) {
+            c->place = KSIM_NOWHERE;
+            c->deferred = true;
+            ksim_serve(w, i, c);
+        } else if (c->parked.fence == 0) {
+            c->place = KSIM_NOWHERE;
+            reply_durable(w, i, c, c->parked.reply);
+        } else if (!is_over(w, i, c)) acknowledge_now(w, i, c);
     }
 }
 
@@ -378,7 +440,10 @@ static void acquire(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
         if (m->lease_ms > 0) ksim_limits_count(n, c, m->lease_ms);
     } else if (status == SLUICE_EFENCES && !n->limits.failed) {
         defer(w, i, c, 0);
-    } else reply_status(w, i, c, status);
+    } else if ((status == SLUICE_EFULL || status == SLUICE_EDRAINED) &&
+               ksim_serve_waits_for_others(w, i, c))
+        return;
+    else reply_status(w, i, c, status);
 }
 
 /* Whether another node may still report the grant, so that the keeper cannot say that it is not
@@ -413,7 +478,9 @@ static void extend(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
     begin_change(w, i);
     int status = sl_table_extend(n->table, now, &c->s, ksim_key(m->key), m->fence,
                                  m->lease_ms, (struct sl_bytes){NULL, 0}, &left);
+    if (status == SLUICE_ELOST) ksim_rules_not_held(w, i);
     if (status == SLUICE_ELOST && may_be_reported(w, i, c)) status = SLUICE_ERECOVERING;
+    else if (status == SLUICE_ELOST && ksim_serve_waits_for_others(w, i, c)) return;
     if (status != SLUICE_OK) {
         reply_status(w, i, c, status);
         return;
@@ -433,8 +500,9 @@ static void release(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
     begin_change(w, i);
     if (sl_table_release(n->table, now, &c->s, ksim_key(m->key), m->fence, &past) ==
         0) {
+        ksim_rules_not_held(w, i);
         if (may_be_reported(w, i, c)) reply_status(w, i, c, SLUICE_ERECOVERING);
-        else reply_text(w, i, c, ":0\r\n");
+        else if (!ksim_serve_waits_for_others(w, i, c)) reply_text(w, i, c, ":0\r\n");
         return;
     }
     if (past.leased || past.session_id != c->s.id)
@@ -503,7 +571,8 @@ void ksim_serve(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
     struct ksim_node *n = &w->nodes[i];
     struct sl_route *r = &n->f.route;
     uint32_t verb = c->command.verb;
-    bool complete = verb == KSIM_EXTEND || verb == KSIM_RELEASE || verb == KSIM_READ;
+    bool complete = verb == KSIM_EXTEND || verb == KSIM_RELEASE || verb == KSIM_READ ||
+                    verb == KSIM_BREAK || verb == KSIM_DRAIN;
     bool of_locks = complete || verb == KSIM_ACQUIRE;
     bool here = r->leads && (n->f.guests.reports_until_ms == 0 || !complete) &&
                 !(n->f.resigning && of_locks);
@@ -515,6 +584,8 @@ void ksim_serve(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
     else if (verb == KSIM_EXTEND) extend(w, i, c);
     else if (verb == KSIM_RELEASE) release(w, i, c);
     else if (verb == KSIM_READ) reply_in_parts(w, i, c);
+    else if (verb == KSIM_BREAK) ksim_admin_break(w, i, c);
+    else if (verb == KSIM_DRAIN) ksim_admin_drain(w, i, c);
     else ksim_tx_serve(w, i, c);
 }
 
@@ -563,14 +634,24 @@ static void answer_timeout(struct ksim_world *w, uint32_t i, struct ksim_conn *c
                                                       : SLUICE_EFULL);
 }
 
+/* A waiter is rejected because its key is drained. */
+static void answer_refused(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
+{
+    if (!c->open || c->place != KSIM_IN_TABLE) return;
+    ksim_limits_uncount(&w->nodes[i], c);
+    if (!ksim_serve_waits_for_others(w, i, c)) reply_status(w, i, c, SLUICE_EDRAINED);
+}
+
 static void notify_holder(struct ksim_world *w, uint32_t i, const struct sl_effect *e)
 {
     char text[64];
     const struct ksim_conn *c = ksim_conn_of_session(w, i, e->past.session_id);
     bool stolen = e->type == SL_EFFECT_STOLEN;
-    if (stolen)
+    if (stolen) {
         sl_guests_gone(&w->nodes[i].f.guests, ksim_node_now(w, i).ms, e->past.fence,
                        true);
+        ksim_rules_urgent(w, i, e->past.fence);
+    }
     if (c == NULL) return;
     int n = snprintf(text, sizeof text, ">%s %" PRIu64, stolen ? "STOLEN" : "ASKED",
                      e->past.fence);
@@ -593,11 +674,11 @@ void ksim_serve_effects(struct ksim_world *w, uint32_t i)
             case SL_EFFECT_TIMED_OUT: answer_timeout(w, i, c); break;
             case SL_EFFECT_ASKED:
             case SL_EFFECT_STOLEN: notify_holder(w, i, &e); break;
+            case SL_EFFECT_REFUSED: answer_refused(w, i, c); break;
             case SL_EFFECT_SESSION_OVER: ksim_conn_over(w, i, c); break;
             case SL_EFFECT_NOTHING:
             case SL_EFFECT_EXPIRED:
             case SL_EFFECT_ENDED:
-            case SL_EFFECT_REFUSED:
             case SL_EFFECT_SEEN:
             case SL_EFFECT_WITHDRAWN:
             case SL_EFFECT_THIEF_WAITS: break;

@@ -98,6 +98,8 @@ void ksim_tx_client_answered(struct ksim_world *w, uint32_t c, const char *text)
 {
     struct ksim_tx *t = &w->clients[c].tx;
     bool failed = text[0] == '-';
+    if (strncmp(text, "-NOTX", 5) == 0)
+        KSIM_WRONG(w, "c%u has begun a transaction, but receives %s", c + 1, text);
     if (failed && strncmp(text, "-UNKNOWN", 8) == 0) unknown(t);
     else if (failed && t->phase == ASK) t->phase = IDLE; /* Ask again. */
     else if (failed) {

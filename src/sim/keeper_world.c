@@ -134,6 +134,7 @@ static void second(struct ksim_world *w, const struct sim_event *e)
     ksim_node_settle(w, e->node);
     ksim_etcd_poll(w, e->node);
     ksim_audit_unknown(w, e->node);
+    ksim_rules_second(w, e->node);
     ksim_schedule(w, 1000000, *e);
 }
 
@@ -203,6 +204,7 @@ static void begin(struct ksim_world *w)
     w->reader = sl_resp_reader_new(&wire);
     if (w->reader == NULL) abort();
     ksim_etcd_init(&w->etcd);
+    ksim_admin_init(w);
     for (uint32_t i = 0; i < w->node_count; i++) {
         w->nodes[i].machine = i % w->machine_count;
         w->nodes[i].clock = ksim_clock(w, 0);
@@ -308,10 +310,11 @@ static void print_counts(const struct sim_counts *c)
     printf("%" PRIu64 " grants, %" PRIu64 " extends, %" PRIu64 " steals, %" PRIu64
            " forwarded, %" PRIu64 " recorded, %" PRIu64 " crashes, %" PRIu64
            " terms, %" PRIu64 " resignations, %" PRIu64
-           " waits that ended early, %" PRIu64 " commits, %" PRIu64
-           " overlaps without a lease",
+           " waits that ended early, %" PRIu64 " commits, %" PRIu64 " breaks, %" PRIu64
+           " drains, %" PRIu64 " overlaps without a lease",
            c->grants, c->extends, c->steals, c->forwarded, c->records, c->crashes,
-           c->changes, c->resignations, c->early, c->commits, c->overlaps);
+           c->changes, c->resignations, c->early, c->commits, c->breaks, c->drains,
+           c->overlaps);
 }
 
 const struct sim_kind sim_kind_keeper = {.option = " --keeper",

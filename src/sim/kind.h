@@ -27,6 +27,7 @@ struct sim_counts {
     /* Keeper clusters: requests that one node forwarded to another; grants without a lease that
      * overlapped another grant; commits; entries written to the journal. */
     uint64_t forwarded, overlaps, commits, records;
+    uint64_t breaks, drains; /* Keeper clusters: acknowledged commands of operators. */
     uint64_t wrong, stuck, twice;
 };
 

@@ -244,6 +244,8 @@ static void add_counts(struct sim_counts *to, const struct sim_counts *from)
     to->records += from->records;
     to->overlaps += from->overlaps;
     to->commits += from->commits;
+    to->breaks += from->breaks;
+    to->drains += from->drains;
     to->wrong += from->wrong;
     to->stuck += from->stuck;
     to->twice += from->twice;
