@@ -80,7 +80,11 @@ static int check_drain(const struct sl_table *t, struct sl_bytes glob)
 int sl_table_restore_drain(struct sl_table *t, struct sl_bytes glob)
 {
     if (glob.n == 0 || glob.n > UINT16_MAX) return SLUICE_EINVAL;
-    return find_drain(t, glob) == NULL ? add_drain(t, glob) : SLUICE_OK;
+    if (find_drain(t, glob) != NULL) return SLUICE_OK;
+    int status = add_drain(t, glob);
+    /* A new keeper may have waiters already, when it reads its journal. */
+    if (status == SLUICE_OK) t->recheck_left = t->awaited_count;
+    return status;
 }
 
 int sl_table_drain(struct sl_table *t, struct sl_bytes glob, bool on)
