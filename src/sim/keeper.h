@@ -482,6 +482,8 @@ void ksim_admin_granted(struct ksim_world *w, uint32_t i, uint32_t key, sl_fence
 /* A client receives DRAINED. */
 void ksim_admin_refused(struct ksim_world *w, const struct ksim_command *m,
                         uint64_t term);
+/* Call this every second. */
+void ksim_admin_second(struct ksim_world *w, uint32_t i);
 /* A node hands over a grant. */
 void ksim_admin_reclaim(struct ksim_world *w, uint32_t from, sl_fence fence);
 /* Nodes have reported grants to the keeper; a new keeper has waited for earlier leases. */

@@ -227,6 +227,27 @@ void ksim_admin_refused(struct ksim_world *w, const struct ksim_command *m,
                m->key, m->number);
 }
 
+/* No client waits for a drained key. */
+void ksim_admin_second(struct ksim_world *w, uint32_t i)
+{
+    struct sl_grant_view v;
+    const struct sl_guests *guests = &w->nodes[i].f.guests;
+    if (!guests->leads || guests->reads_journal || !is_current(w, i)) return;
+    for (uint32_t p = 0; p < KSIM_PATTERNS; p++) {
+        const struct ksim_drain *d = &w->admin.drains[p];
+        if (!d->is_on || w->nodes[i].f.guests.term < d->term) continue;
+        for (uint32_t k = 0; k < w->key_count; k++) {
+            uint64_t cursor = 0;
+            while (matches(p, k) &&
+                   sl_table_each(w->nodes[i].table, ksim_node_now(w, i), ksim_key(k),
+                                 &cursor, &v))
+                if (v.waits)
+                    KSIM_WRONG(w, "k%u: a client waits, although %s is drained", k,
+                               patterns[p]);
+        }
+    }
+}
+
 /* A deposed keeper does not hand over a grant that it has broken. */
 void ksim_admin_reclaim(struct ksim_world *w, uint32_t from, sl_fence fence)
 {

@@ -135,6 +135,7 @@ static void second(struct ksim_world *w, const struct sim_event *e)
     ksim_etcd_poll(w, e->node);
     ksim_audit_unknown(w, e->node);
     ksim_rules_second(w, e->node);
+    ksim_admin_second(w, e->node);
     ksim_schedule(w, 1000000, *e);
 }
 
