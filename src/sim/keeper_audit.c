@@ -142,7 +142,7 @@ static void check_known(struct ksim_world *w, uint32_t i, const struct ksim_gran
     bool is_long = has_journal && g->leased && g->lease_ms > w->volatile_ms;
     bool alive = w->nodes[g->node].up && w->nodes[g->node].life == g->life;
     if (!is_long && !(alive && has_reported(w, i, g->node))) return;
-    if (!g->leased && !is_connected(w, g)) return;
+    if (!g->leased && (g->closing || !is_connected(w, g))) return;
     if (!sl_table_inspect_grant(n->table, ksim_node_now(w, i), ksim_key(g->key),
                                 g->fence, &v)) {
         KSIM_WRONG(w,

@@ -54,6 +54,18 @@ static void authority(struct stage *s, sl_ms until_ms)
     settle(s);
 }
 
+/* --- Drained patterns ------------------------------------------------------ */
+
+UNIT_TEST(a_restored_pattern_rejects_waiters)
+{
+    STAGE s = stage_new();
+    ASK('a');
+    ASK('b', .wait_ms = 100);
+    assert_int_equal(sl_table_restore_drain(s->table, bytes("k")), SLUICE_OK);
+    settle(s);
+    SAID("a held 1\nb waits\nb refused k\n");
+}
+
 /* --- Authority ------------------------------------------------------------- */
 
 UNIT_TEST(nothing_is_granted_at_the_end_of_the_authority_or_after)
