@@ -2,6 +2,7 @@
 #include "failover/guests.h"
 
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* --- Indexes ------------------------------------------------------------------------------ */
@@ -59,6 +60,56 @@ static const struct sl_guest *find_session(const struct sl_guests *g, uint64_t i
     const struct sl_index *x = &g->by_session;
     return sl_index_find(x, (struct sl_bytes){(const char *)&id, sizeof id},
                          sl_hash_u64(id, x->seed));
+}
+
+/* --- Grants that have ended ---------------------------------------------------------------- */
+
+struct ended {
+    struct sl_list all;
+    sl_fence fence;
+};
+
+static uint64_t hash_ended(const void *item, const struct sl_index *x)
+{
+    return sl_hash_u64(((const struct ended *)item)->fence, x->seed);
+}
+
+static bool same_ended(const void *item, struct sl_bytes key)
+{
+    return memcmp(&((const struct ended *)item)->fence, key.at, key.n) == 0;
+}
+
+static const struct sl_index_kind ended_kind = {.hash = hash_ended, .same = same_ended};
+
+static bool has_ended(const struct sl_guests *g, sl_fence fence)
+{
+    const struct sl_bytes key = {(const char *)&fence, sizeof fence};
+    return g->ended.count > 0 &&
+           sl_index_find(&g->ended, key, sl_hash_u64(fence, g->ended.seed)) != NULL;
+}
+
+/* If there is no memory for it, and a node reports the grant, it is held again. */
+static void remember_ended(struct sl_guests *g, sl_fence fence)
+{
+    if (has_ended(g, fence) || g->ended.count >= SL_ENDED_MAX) return;
+    struct ended *x = malloc(sizeof *x);
+    if (x == NULL || sl_index_reserve(&g->ended) != SLUICE_OK) {
+        free(x);
+        return;
+    }
+    x->fence = fence;
+    sl_list_append(&g->ended_all, &x->all);
+    sl_index_put(&g->ended, x, hash_ended(x, &g->ended));
+}
+
+static void forget_ended(struct sl_guests *g)
+{
+    while (!sl_list_empty(&g->ended_all)) {
+        struct ended *x = sl_container_of(g->ended_all.next, struct ended, all);
+        sl_index_remove(&g->ended, x, hash_ended(x, &g->ended));
+        sl_list_remove(&x->all);
+        free(x);
+    }
 }
 
 /* --- Guests -------------------------------------------------------------------------------- */
@@ -189,6 +240,7 @@ void sl_guests_stop(struct sl_guests *g)
     g->reports_until_ms = 0;
     sl_witness_forget(&g->witness);
     sl_withdrawn_clear(&g->withdrawn);
+    forget_ended(g);
     lose(g, 0, 0);
     for (uint32_t i = 0; i < SL_ELECTION_NODES_MAX; i++) g->nodes[i].until_ms = 0;
     g->listen_due = true;
@@ -251,11 +303,6 @@ size_t sl_guests_held(struct sl_guests *g, struct sl_now now, const struct sl_gu
     return count;
 }
 
-void sl_guests_gone(struct sl_guests *g, sl_ms now_ms, sl_fence fence, bool at_once)
-{
-    if (g->leads) sl_witness_gone(&g->witness, now_ms, fence, at_once);
-}
-
 /* Whether the keeper still waits for the leases of earlier keepers to expire. During this wait it
  * grants nothing, so a reported grant cannot overlap a new one. */
 static bool is_quiet(const struct sl_guests *g, sl_ms now_ms)
@@ -263,6 +310,13 @@ static bool is_quiet(const struct sl_guests *g, sl_ms now_ms)
     struct sl_table_stats stats;
     sl_table_stats(g->table, &stats);
     return stats.recovering_until_ms > now_ms;
+}
+
+void sl_guests_gone(struct sl_guests *g, sl_ms now_ms, sl_fence fence, bool at_once)
+{
+    if (!g->leads) return;
+    if (is_quiet(g, now_ms)) remember_ended(g, fence);
+    sl_witness_gone(&g->witness, now_ms, fence, at_once);
 }
 
 /* Handle a reported grant that is already in the table. If it has no lease, its holder must be the
@@ -290,7 +344,7 @@ static bool reclaim_held(struct sl_guests *g, struct sl_now now,
 bool sl_guests_withdrew(const struct sl_guests *g, struct sl_bytes key,
                         const struct sl_grant_view *v)
 {
-    return sl_withdrawn_has(&g->withdrawn, key, v) ||
+    return has_ended(g, v->fence) || sl_withdrawn_has(&g->withdrawn, key, v) ||
            (g->own != NULL && sl_withdrawn_has(g->own, key, v));
 }
 
@@ -582,6 +636,8 @@ void sl_guests_init(struct sl_guests *g, struct sl_table *table, struct sl_hash_
     *g = (struct sl_guests){.table = table};
     sl_index_init(&g->by_client, &by_client, key);
     sl_index_init(&g->by_session, &by_session, key);
+    sl_index_init(&g->ended, &ended_kind, key);
+    sl_list_init(&g->ended_all);
     sl_list_init(&g->all);
     sl_list_init(&g->due);
     sl_witness_init(&g->witness);
@@ -592,6 +648,8 @@ void sl_guests_free(struct sl_guests *g)
 {
     sl_witness_free(&g->witness);
     sl_withdrawn_free(&g->withdrawn);
+    forget_ended(g);
+    sl_index_free(&g->ended);
     sl_index_free(&g->by_client);
     sl_index_free(&g->by_session);
 }

@@ -24,6 +24,7 @@
  * time. */
 #define SL_ADRIFT_MS 2000
 #define SL_GUESTS_MAX 200000u /* Maximum open guests of one node. */
+#define SL_ENDED_MAX 131072u  /* Maximum grants in sl_guests.ended. */
 
 struct sl_guest {
     uint32_t node; /* The node of the client. */
@@ -79,6 +80,10 @@ struct sl_guests {
     /* Withdrawals of other nodes, while nodes still report grants. */
     struct sl_withdrawn withdrawn;
     const struct sl_withdrawn *own; /* Those of this node; borrowed; NULL: none. */
+    /* During the wait of a new keeper: grants that have ended here, by fence. A node that does not know
+     * that may still report them. */
+    struct sl_index ended;
+    struct sl_list ended_all;
     /* As a new keeper: until when to wait for reports; 0: not waiting. */
     sl_ms reports_until_ms;
     /* During the wait of a new keeper: the last keeper, which has resigned; 0: it has not. */
@@ -173,7 +178,8 @@ bool sl_guests_reclaim(struct sl_guests *g, struct sl_now now,
                        struct sl_session *session, const struct sl_guest *guest,
                        const struct sl_grant_view *v, struct sl_bytes key, bool *added);
 
-/* Whether a node has withdrawn this grant, which is about to be added to the table. */
+/* Whether this grant, which is about to be added to the table, has ended here, or a node has withdrawn
+ * it. */
 bool sl_guests_withdrew(const struct sl_guests *g, struct sl_bytes key,
                         const struct sl_grant_view *v);
 

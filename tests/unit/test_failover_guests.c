@@ -602,6 +602,30 @@ UNIT_TEST(a_lease_that_no_node_is_sure_of_is_only_held)
     assert_true(is_kept("k", 10) && !is_held("k", 10));
 }
 
+/* The client has released its lease, or an operator has broken it, and another node does not know that. */
+UNIT_TEST(a_grant_that_ended_during_the_wait_is_not_added_again)
+{
+    lead(60000);
+    RECEIVE(2, COME, .term = TERM);
+    orders();
+    RECEIVE(3, COME, .term = TERM);
+    orders();
+    RECEIVE(2, RECLAIM, .key = text("k"), GRANT(10, 30000));
+    orders();
+    struct sl_ended past;
+    assert_int_equal(sl_table_release(table, now, &own, text("k"), 10, &past), 1);
+    sl_guests_gone(&guests, now.ms, 10, false);
+    RECEIVE(3, RECLAIM, .key = text("k"), GRANT(10, 30000));
+    assert_string_equal(orders(), "3: GONE 1\n");
+    assert_false(is_kept("k", 10));
+    RECEIVE(3, RECLAIM, .key = text("k"), GRANT(11, 30000));
+    orders();
+    assert_true(is_kept("k", 11));
+    sl_guests_stop(&guests);
+    orders();
+    assert_int_equal(guests.ended.count, 0);
+}
+
 /* --- What a ledger lacks ---------------------------------------------------------------------------- */
 
 UNIT_TEST(a_ledger_lacks_leases_that_are_older_than_its_node)
