@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "failing_alloc.h"
 #include "test.h"
 
 #include "failover/failover.h"
@@ -1011,6 +1012,91 @@ UNIT_TEST(a_node_that_was_started_recently_learns_all_short_leases)
                         "2: client ann\n2: note k left 5000\n2: complete\n");
     reports_after(2, 60000); /* It lost its link. */
     assert_string_equal(fill(linked), "");
+}
+
+/* The node may have been dropped from the storage. */
+UNIT_TEST(a_node_that_a_lost_renewal_does_not_name_begins_no_route)
+{
+    static const uint32_t ids[] = {1, 2, 3, 4};
+    lead_after(3, 0);
+    sl_table_recover(table, 0);
+    sl_election_members(node.election, now.ms, ids, 4);
+    assert_int_equal(renew(SLUICE_OK), ALL_NODES | 1u << 4);
+    sl_election_members(node.election, now.ms, ids, 3);
+    assert_int_equal(renew(SLUICE_EIO), ALL_NODES);
+    reports(4);
+    assert_false(node.guests.nodes[4].open);
+}
+
+/* The storage may name ledgers now, although the keeper has no answer. */
+UNIT_TEST(a_keeper_without_a_witness_does_not_rely_on_a_lost_renewal)
+{
+    lead_after(3, 0);
+    sl_table_recover(table, 0);
+    assert_int_equal(renew(SLUICE_EIO), ALL_NODES);
+    assert_int_equal(acquire(&clients[1], "k", 5000), SLUICE_OK);
+    assert_int_equal(sl_failover_note(&node, now, text("k"), newest("k")), 1);
+    orders();
+    sl_failover_tick(&node, now.ms);
+    assert_int_equal(sl_failover_noted(&node), 0);
+    assert_int_equal(renew(SLUICE_OK), 0);
+    assert_int_equal(sl_failover_noted(&node), 1);
+}
+
+UNIT_TEST(without_memory_for_a_note_a_lease_is_not_acknowledged)
+{
+    lead_after(3, 0);
+    sl_table_recover(table, 0);
+    assert_int_equal(acquire(&clients[1], "k", 5000), SLUICE_OK);
+    sl_fence fence = newest("k");
+    for (long n = 0;; n++) {
+        memory_fails_after(n);
+        uint64_t number = sl_failover_note(&node, now, text("k"), fence);
+        memory_is_back();
+        if (memory_failures() == 0) break;
+        assert_true(number == SL_NOTE_FAILED);
+    }
+    assert_int_equal(node.guests.witness.last, 1);
+}
+
+/* --- What a deposed keeper knows ---------------------------------------------------------------- */
+
+/* Become the keeper, grant a lease, and be deposed. Returns the fence. */
+static sl_fence grant_and_stop(void)
+{
+    lead_and_wait();
+    orders();
+    assert_int_equal(acquire(&clients[1], "k", 9000), SLUICE_OK);
+    sl_fence fence = newest("k");
+    depose();
+    orders();
+    begin_sessions();
+    now.ms += 100;
+    return fence;
+}
+
+/* Its client may not have learned of the last extension, and may believe that the lease has expired. */
+UNIT_TEST(a_lease_that_a_deposed_keeper_reports_is_not_extended)
+{
+    sl_fence fence = grant_and_stop();
+    uint32_t budget = 1000;
+    assert_true(sl_failover_export(&node, now, &budget));
+    const struct sl_record *x = sl_ledger_find(&node.route.ledger, fence);
+    assert_non_null(x);
+    assert_int_equal(x->sure_ms, now.ms);
+    assert_int_equal(x->end_ms, now.ms + 8900);
+    assert_int_equal(node.route.complete_ms, 1000);
+}
+
+UNIT_TEST(a_deposed_keeper_without_memory_for_a_record_has_an_incomplete_ledger)
+{
+    sl_fence fence = grant_and_stop();
+    uint32_t budget = 1000;
+    memory_fails_after(0);
+    assert_true(sl_failover_export(&node, now, &budget));
+    memory_is_back();
+    assert_null(sl_ledger_find(&node.route.ledger, fence));
+    assert_int_equal(node.route.complete_ms, now.ms);
 }
 
 int main(void)

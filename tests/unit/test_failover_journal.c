@@ -436,6 +436,34 @@ UNIT_TEST(a_long_lease_is_restored_and_does_not_expire_too_early)
     assert_true(acknowledged(y)); /* Within the bound that is recorded. */
 }
 
+/* A node has reported the lease: it ends in 9000 ms at most, and 1024 ms earlier at least. */
+UNIT_TEST(a_restored_lease_is_extended_only_while_it_is_certainly_valid)
+{
+    struct keeper *x = first();
+    struct sl_table_walk walk = {0};
+    struct sl_grant_view v = {.fence = 5,
+                              .leased = true,
+                              .units = 1,
+                              .per = 1,
+                              .buckets = 1,
+                              .left_ms = 9000,
+                              .unsure_ms = 1024};
+    sl_table_set_fences(x->table, 1000, SL_FENCE_MAX);
+    assert_int_equal(sl_table_reclaim(x->table, x->now, NULL, &v, text("k")),
+                     SLUICE_OK);
+    assert_int_equal(sl_keeper_journal_record_all(&x->k, x->now.ms, &walk, 10), 0);
+    sl_table_walk_end(&walk);
+    write_all(x);
+    renew(x);
+    struct keeper *y = next();
+    y->now.ms += 7900;
+    assert_true(sl_table_holds(y->table, y->now, text("k"), 5));
+    y->now.ms += 76;
+    assert_false(sl_table_holds(y->table, y->now, text("k"), 5));
+    y->now.ms += 1024;
+    assert_true(left_of(y, "k") > 0);
+}
+
 UNIT_TEST(what_was_released_is_not_restored)
 {
     struct keeper *x = first();

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "failing_alloc.h"
 #include "test.h"
 
 #include "failover/route.h"
@@ -95,7 +96,10 @@ static void say_message(const struct sl_failover_message *m)
     switch (m->type) {
         case SL_FAILOVER_COME: say("COME %d\n", (int)m->term); break;
         case SL_FAILOVER_CLOCK: say("CLOCK %d\n", (int)m->ms); break;
-        case SL_FAILOVER_READY: say("READY\n"); break;
+        case SL_FAILOVER_READY:
+            say("READY\n");
+            assert_int_equal(m->ms, now - route.complete_ms);
+            break;
         case SL_FAILOVER_LISTEN: say("LISTEN %d\n", m->yes); break;
         case SL_FAILOVER_ORIGIN:
             assert_true(m->origin != 0 && m->origin == sessions[n].origin);
@@ -373,6 +377,32 @@ UNIT_TEST(a_client_without_a_lease_is_safe_when_the_keeper_has_confirmed_the_rep
     assert_true(sl_route_due(&route) == SL_NEVER);
     sl_route_tick(&route, now);
     assert_string_equal(orders(), "");
+}
+
+/* The keeper has acknowledged a lease that is not in the ledger. So the next keeper must not rely on the
+ * ledger until that lease has expired. */
+UNIT_TEST(without_memory_for_a_record_the_ledger_is_incomplete)
+{
+    const struct sl_grant_view lease = {.fence = 5, .leased = true, .left_ms = 10000};
+    open_route(7);
+    SUBMIT(1, "ACQUIRE", .verb = SL_ROUTE_ACQUIRE);
+    orders();
+    now += 400;
+    assert_int_equal(route.complete_ms, 1000);
+    memory_fails_after(0);
+    RECEIVE(HELD, .session = 1, .yes = true, .key = text("k"), .grant = lease);
+    memory_is_back();
+    assert_null(sl_ledger_find(&route.ledger, 5));
+    assert_int_equal(route.complete_ms, 1400);
+    now += 100;
+    memory_fails_after(0);
+    RECEIVE(NOTE, .ms = now, .key = text("k"), .grant = lease);
+    memory_is_back();
+    assert_int_equal(route.complete_ms, 1500);
+    now += 100;
+    RECEIVE(NOTE, .ms = now, .key = text("k"), .grant = lease);
+    assert_non_null(sl_ledger_find(&route.ledger, 5));
+    assert_int_equal(route.complete_ms, 1500);
 }
 
 UNIT_TEST(the_next_keeper_learns_the_grants_before_the_requests)

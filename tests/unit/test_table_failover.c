@@ -542,6 +542,31 @@ UNIT_TEST(the_later_of_two_expiry_times_counts)
     }
 }
 
+/* Two nodes report a lease: it ends between 600 and 700, or between 300 and 900. */
+UNIT_TEST(a_lease_is_extended_while_one_report_is_sure_of_it)
+{
+    for (int i = 0; i < 4; i++) {
+        struct stage *s = stage_new();
+        struct sl_grant_view sure = grant(4000, 700), unsure = grant(4000, 900), v;
+        sure.unsure_ms = 100;
+        unsure.unsure_ms = 600;
+        sure.priority = unsure.priority = i & 1; /* 1: not inline. */
+        assert_int_equal(reclaim(s, 'a', i < 2 ? sure : unsure), SLUICE_OK);
+        assert_int_equal(reclaim(s, 'b', i < 2 ? unsure : sure), SLUICE_OK);
+        pass(s, 599);
+        assert_true(sl_table_holds(s->table, s->now, bytes("k"), 4000));
+        pass(s, 1);
+        assert_false(sl_table_holds(s->table, s->now, bytes("k"), 4000));
+        extend(s, 'a', 4000, 800);
+        SAID("a LOST\n");
+        pass(s, 299);
+        assert_true(sl_table_inspect_grant(s->table, s->now, bytes("k"), 4000, &v));
+        pass(s, 101);
+        SAID("- expired k\n");
+        stage_end(s);
+    }
+}
+
 static int rebind(struct stage *s, char who, sl_fence fence)
 {
     int status = sl_table_rebind(s->table, s->now, &s->session[who - 'a'], bytes("k"),

@@ -335,6 +335,36 @@ UNIT_TEST(a_grant_without_a_lease_has_no_record)
     finish(r);
 }
 
+/* The holder relies on the expiry from then on, although the expiry does not change. */
+UNIT_TEST(an_extension_of_a_lease_that_may_have_expired_is_recorded)
+{
+    struct recorded *r = begin();
+    struct stage *s = r->s;
+    struct sl_grant_view v = {.fence = 5,
+                              .leased = true,
+                              .units = 1,
+                              .per = 1,
+                              .buckets = 1,
+                              .user = s->session[0].user,
+                              .left_ms = 500,
+                              .unsure_ms = 100};
+    sl_ms left;
+    r->map.copies = true; /* A reclaimed grant has no record yet. */
+    sl_table_set_fences(s->table, 1000, SL_FENCE_MAX);
+    assert_int_equal(sl_table_reclaim(s->table, s->now, NULL, &v, bytes("k")),
+                     SLUICE_OK);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(sl_table_extend(s->table, s->now, &s->session[0], bytes("k"),
+                                         5, 50, (struct sl_bytes){NULL, 0}, &left),
+                         SLUICE_OK);
+        assert_int_equal(r->map.puts, 1); /* The second one changes nothing. */
+    }
+    assert_true(
+        sl_grant_read((struct sl_bytes){only(r)->value, only(r)->value_bytes}, &v));
+    assert_int_equal(v.unsure_ms, 0);
+    finish(r);
+}
+
 UNIT_TEST(a_break_is_recorded)
 {
     struct recorded *r = begin();
