@@ -122,10 +122,9 @@ static bool accepts(const struct sl_guests *g, uint32_t from)
 bool sl_guests_lacks(const struct sl_guests *g, uint32_t from,
                      const struct sl_failover_message *m)
 {
-    bool needs = m->type == SL_FAILOVER_DO || m->type == SL_FAILOVER_RECLAIM ||
-                 m->type == SL_FAILOVER_ORIGIN || m->type == SL_FAILOVER_CLIENT ||
-                 m->type == SL_FAILOVER_DROP;
-    return needs && accepts(g, from) && m->session != 0 &&
+    /* A node sends ORIGIN before all other messages of a session. If the session has no guest, and another
+     * message arrives, then the keeper has closed the guest, and the node does not know it yet. */
+    return m->type == SL_FAILOVER_ORIGIN && accepts(g, from) && m->session != 0 &&
            sl_guests_find(g, from, m->session) == NULL;
 }
 
@@ -502,6 +501,15 @@ static void release(struct sl_guests *g, struct sl_bytes key, sl_fence fence)
                                       .message = {.key = key, .fence = fence}});
 }
 
+/* Handle DROP: the client of a lease left before the reply. */
+static void receive_drop(struct sl_guests *g, struct sl_now now,
+                         const struct sl_failover_message *m)
+{
+    struct sl_grant_view v;
+    if (sl_table_inspect_grant(g->table, now, m->key, m->fence, &v) && v.leased)
+        release(g, m->key, m->fence);
+}
+
 /* Handle WITHDRAW: release the grant, if it is in the table. In any case another node may still report
  * it, so remember the withdrawal until reports are no longer accepted. */
 static void receive_withdraw(struct sl_guests *g, struct sl_now now,
@@ -542,7 +550,6 @@ static void receive_ready(struct sl_guests *g, sl_ms now_ms, uint32_t from,
 static void receive_of_guest(struct sl_guests *g, struct sl_now now, struct sl_guest *n,
                              const struct sl_failover_message *m)
 {
-    struct sl_grant_view v;
     switch (m->type) {
         case SL_FAILOVER_DO: receive_do(g, now.ms, n, m); break;
         case SL_FAILOVER_END:
@@ -553,10 +560,6 @@ static void receive_of_guest(struct sl_guests *g, struct sl_now now, struct sl_g
         case SL_FAILOVER_FAIL:
             order(g, (struct sl_guests_order){
                          .type = SL_GUESTS_ORDER_FAIL, .guest = n, .message = *m});
-            break;
-        case SL_FAILOVER_DROP:
-            if (sl_table_inspect_grant(g->table, now, m->key, m->fence, &v) && v.leased)
-                release(g, m->key, m->fence);
             break;
         default: break; /* Only a keeper sends the other messages. */
     }
@@ -582,6 +585,7 @@ void sl_guests_receive(struct sl_guests *g, struct sl_now now, uint32_t from,
             if (n != NULL) n->session->origin = m->origin;
             break;
         case SL_FAILOVER_WITHDRAW: receive_withdraw(g, now, m); break;
+        case SL_FAILOVER_DROP: receive_drop(g, now, m); break;
         case SL_FAILOVER_READY: receive_ready(g, now.ms, from, m->ms, linked); break;
         case SL_FAILOVER_NOTED: sl_witness_noted(&g->witness, m->fence); break;
         case SL_FAILOVER_CLOCK: receive_clock(g, now.ms, from, m->ms, linked); break;

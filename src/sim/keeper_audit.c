@@ -102,10 +102,6 @@ void ksim_audit_grant(struct ksim_world *w, uint32_t i, const struct ksim_conn *
     w->made[ksim_slot(fence, KSIM_MADE)] = (struct ksim_made){
         .fence = fence,
         .term = n->f.guests.term,
-        /* A known gap: the keeper has closed the guest, and its node, which does not know that yet, sends
-         * another request. The keeper opens a new guest, whose origin it does not know. So the node
-         * cannot withdraw the grant. */
-        .delivered = c->s.origin == 0,
         .number = c->command.number,
         .node = node,
         .life = w->arrived_life[c->command.number % KSIM_REQUESTS]};

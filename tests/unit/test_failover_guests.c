@@ -146,6 +146,13 @@ static const char *orders(void)
 
 static void receive(uint32_t from, struct sl_failover_message m)
 {
+    bool of_session = m.type == SL_FAILOVER_DO || m.type == SL_FAILOVER_RECLAIM ||
+                      m.type == SL_FAILOVER_CLIENT;
+    if (of_session && m.session != 0 && guests.nodes[from].open &&
+        sl_guests_find(&guests, from, m.session) == NULL)
+        receive(from, (struct sl_failover_message){.type = SL_FAILOVER_ORIGIN,
+                                                   .session = m.session,
+                                                   .origin = 1000 + m.session});
     if (sl_guests_lacks(&guests, from, &m)) {
         assert_true(guest_count < GUESTS);
         size_t i = guest_count++;
@@ -733,6 +740,23 @@ UNIT_TEST(grants_that_a_node_does_not_report_again_end)
     pass_effects();
     assert_false(is_held("k", here));
     assert_true(is_held("l", there)); /* Node 3 may still return. */
+}
+
+/* The keeper has closed the session, and its node does not know it yet. A grant for this request could not
+ * be withdrawn, because the keeper would not know the origin of the client. */
+UNIT_TEST(a_request_of_a_session_that_the_keeper_has_closed_is_ignored)
+{
+    const struct sl_failover_message late = {
+        .type = SL_FAILOVER_DO, .session = 5, .bytes = text("x"), .last = true};
+    struct sl_failover_message cut;
+    lead(0);
+    come(2);
+    RECEIVE(2, DO, .session = 5, .bytes = text("x"), .last = true);
+    orders();
+    assert_true(sl_guests_closed(&guests, &guest[0], &cut));
+    assert_false(sl_guests_lacks(&guests, 2, &late));
+    sl_guests_receive(&guests, now, 2, &late, linked);
+    assert_string_equal(orders(), "");
 }
 
 UNIT_TEST(a_new_route_closes_the_sessions_of_the_old_one)
