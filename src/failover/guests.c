@@ -577,9 +577,7 @@ void sl_guests_receive(struct sl_guests *g, struct sl_now now, uint32_t from,
         return; /* The node knows, or will learn, that this node is not the keeper. */
     struct sl_guest *n = sl_guests_find(g, from, m->session);
     switch (m->type) {
-        case SL_FAILOVER_RECLAIM:
-            if (n != NULL || m->session == 0) receive_reclaim(g, now, from, n, m);
-            break;
+        case SL_FAILOVER_RECLAIM: receive_reclaim(g, now, from, n, m); break;
         case SL_FAILOVER_CLIENT: receive_client(g, from, n, m); break;
         case SL_FAILOVER_ORIGIN:
             if (n != NULL) n->session->origin = m->origin;

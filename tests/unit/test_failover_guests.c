@@ -759,6 +759,25 @@ UNIT_TEST(a_request_of_a_session_that_the_keeper_has_closed_is_ignored)
     assert_string_equal(orders(), "");
 }
 
+/* Its lease remains, but it does not hold a lock without a lease any more. */
+UNIT_TEST(a_lease_of_a_session_that_the_keeper_has_closed_is_added)
+{
+    const struct sl_failover_message leased = {
+        .type = SL_FAILOVER_RECLAIM, .session = 5, .key = text("k"), GRANT(10, 30000)};
+    const struct sl_failover_message unleased = {.type = SL_FAILOVER_RECLAIM,
+                                                 .session = 5,
+                                                 .key = text("l"),
+                                                 GRANT(11, SL_NEVER)};
+    lead(60000);
+    RECEIVE(2, COME, .term = TERM);
+    orders();
+    sl_guests_receive(&guests, now, 2, &leased, linked);
+    orders();
+    assert_true(is_held("k", 10));
+    sl_guests_receive(&guests, now, 2, &unleased, linked);
+    assert_string_equal(orders(), "2: LOST 5 11\n");
+}
+
 UNIT_TEST(a_new_route_closes_the_sessions_of_the_old_one)
 {
     lead(0);
