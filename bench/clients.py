@@ -1,8 +1,8 @@
 """clients.py - clients of a cluster whose nodes fail: holders that extend, takers of free keys, and
 contenders for the same keys. For bench/failover and bench/restart.
 
-All of them run in one process, with asyncio. Each client uses one node, and goes to the next one
-when that node does not answer, or cannot. Every request and its reply are recorded, and Run.judge()
+All of them run in one process, with asyncio. Each client uses one node, and switches to the next one
+when that node does not answer, or replies that it cannot serve the request. Every request and its reply are recorded, and Run.judge()
 gives the record to a checker of tests/cluster, which finds two holders of a key, and replies that
 contradict each other.
 """
@@ -32,7 +32,7 @@ HOT_MS = 500, 1000, 3000, 8000         # their leases
 
 
 class Run:
-    """A cluster, its clients, and the record of what they asked and were told."""
+    """A cluster, its clients, and the record of their requests and replies."""
 
     def __init__(self, cluster, verdict, elsewhere, seed=1):
         """verdict: the class of a checker. elsewhere: replies after which a client goes to another
@@ -52,7 +52,7 @@ class Run:
         self.tasks += [asyncio.create_task(c.work()) for c in clients]
 
     async def watch_the_machine(self):
-        """How long this process was kept from running, at most."""
+        """Measure the longest time for which this process did not run."""
         while not self.over:
             before = time.monotonic()
             await asyncio.sleep(0.01)
@@ -221,7 +221,7 @@ class Taker(Client):
 
 
 class Contender(Client):
-    """Takes keys that others want too, extends and releases them through any node, or does not."""
+    """Takes keys that others want too, and sometimes extends or releases them, through any node."""
 
     async def step(self):
         chance = self.run.chance

@@ -377,8 +377,8 @@ static sl_ms quiet_after(const struct sl_election *e,
     return lengthened(sl_ms_after(e->settings.authority_ms, before->longest_ms));
 }
 
-/* Return for how long the last keeper may still grant. It sent its last confirmed heartbeat before this
- * node first saw it, and no other one was confirmed before the claim. */
+/* Return for how long the previous keeper may still grant. It sent its last confirmed heartbeat before
+ * this node first saw it, and no other one was confirmed before the claim. */
 static sl_ms authority_left(const struct sl_election *e, sl_ms now,
                             const struct sl_storage_term *before)
 {

@@ -27,11 +27,10 @@
  *
  * Authority. Locks outside of transactions guard resources that do not know terms.
  * So a keeper grants only until authority_ms after it *requested* its last confirmed
- * heartbeat. The next keeper waits for that time, and for the longest lease that may
- * have been granted before, assuming that the rates of two clocks differ by at most
- * 1 in 500. A keeper whose heartbeats fail stops granting. It grants again after a
- * heartbeat has succeeded, if its term is still current. README.md explains why this
- * is safe. */
+ * heartbeat. The next keeper waits for that time, and for the longest lease that it may
+ * not know, assuming that the rates of two clocks differ by at most 1 in 500. A keeper
+ * whose heartbeats fail stops granting. It grants again after a heartbeat has succeeded,
+ * if its term is still current. README.md explains why this is safe. */
 #ifndef SL_FAILOVER_ELECTION_H
 #define SL_FAILOVER_ELECTION_H
 
@@ -77,7 +76,7 @@ struct sl_election_order {
                                     * limit. */
     sl_ms quiet_ms;     /* LEAD: for this long after the claim was answered, serve only
                      * transactions and reclaims; */
-    sl_ms authority_ms; /* for so long, the last keeper may still grant. */
+    sl_ms authority_ms; /* for this long, the previous keeper may still grant. */
 };
 
 struct sl_election *sl_election_new(const struct sl_election_settings *s, sl_ms now);

@@ -15,7 +15,7 @@ void sl_failover_receive(struct sl_failover *f, struct sl_now now, uint32_t from
                          const struct sl_failover_message *m, struct sl_bytes name,
                          struct sl_bytes address, uint32_t linked)
 {
-    /* The last keeper may send COME when it already knows that this node has claimed the next
+    /* The previous keeper may send COME when it already knows that this node has claimed the next
      * term, and this node does not know it yet. Without the answer NOT, it would never try again. */
     bool from_keeper = from == f->route.keeper && !f->route.leads;
     linked &= ~(1u << f->guests.resigner); /* Its leases are in the journal. */

@@ -38,13 +38,13 @@ struct sl_failover {
     sl_ms journal_ms; /* As the keeper: the journal time when the term began, */
     sl_ms
         quiet_until_ms; /* until when unknown leases of earlier keepers may be valid, */
-    sl_ms authority_until_ms; /* and until when the last keeper may still grant. */
+    sl_ms authority_until_ms; /* and until when the previous keeper may still grant. */
     bool ends_early;          /* The wait can end before quiet_until_ms (takeover.c). */
     /* The nodes in sl_storage_term.ledgers of this term: those that the storage certainly has, those of
      * the renewal under way; and whether the storage certainly has none. */
     uint32_t ledgers, ledgers_sent;
     bool no_ledgers;
-    sl_ms alone_until_ms; /* Until then, a lease may be valid that no other node has. */
+    sl_ms alone_until_ms; /* Until then, only this node may know a valid lease. */
     bool reading;  /* A read of the journal is under way, perhaps of an earlier term. */
     sl_ms read_ms; /* Do not read the journal before this time. */
     bool

@@ -88,7 +88,8 @@ static bool has_ended(const struct sl_guests *g, sl_fence fence)
            sl_index_find(&g->ended, key, sl_hash_u64(fence, g->ended.seed)) != NULL;
 }
 
-/* If there is no memory for it, and a node reports the grant, it is held again. */
+/* Remember a grant that has ended during the wait. If there is no memory for that, and a node reports
+ * the grant, the grant is held again. */
 static void remember_ended(struct sl_guests *g, sl_fence fence)
 {
     if (has_ended(g, fence) || g->ended.count >= SL_ENDED_MAX) return;

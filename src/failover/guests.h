@@ -81,12 +81,12 @@ struct sl_guests {
     struct sl_withdrawn withdrawn;
     const struct sl_withdrawn *own; /* Those of this node; borrowed; NULL: none. */
     /* During the wait of a new keeper: grants that have ended here, by fence. A node that does not know
-     * that may still report them. */
+     * of the end may still report such a grant. */
     struct sl_index ended;
     struct sl_list ended_all;
     /* As a new keeper: until when to wait for reports; 0: not waiting. */
     sl_ms reports_until_ms;
-    /* During the wait of a new keeper: the last keeper, which has resigned; 0: it has not. */
+    /* During the wait of a new keeper: the previous keeper, which has resigned; 0: it has not. */
     uint32_t resigner;
     /* Nodes, as bits: those whose reports the wait needs (takeover.c); those that have reported in
      * this term; and those that may not begin a route, set by the caller. */
@@ -122,12 +122,14 @@ void sl_guests_journal_read(struct sl_guests *g);
  * timed out; and the journal has been read. */
 bool sl_guests_reports_end(struct sl_guests *g, sl_ms now_ms);
 
-/* As the keeper: return for how long it grants nothing, because leases of earlier keepers may be
- * valid; 0: it grants. If it waits for the report of a node, *node is that node, otherwise 0. */
+/* As the keeper: return for how much longer it grants nothing, because leases of earlier keepers may
+ * be valid; 0: it grants. If it waits for the report of a node, sets *node to that node, otherwise to
+ * 0. */
 sl_ms sl_guests_quiet_ms(const struct sl_guests *g, sl_ms now_ms, uint32_t linked,
                          uint32_t *node);
 
-/* A ledger, of this node or of another, lacks records that are older than this. */
+/* The ledger of this node, or of another one, has been complete for this time only: it may lack older
+ * records. */
 void sl_guests_is_complete(struct sl_guests *g, sl_ms now_ms, sl_ms age_ms);
 
 /* Return the nodes that may have leases in their ledgers that no other node has, besides `members`. */

@@ -190,7 +190,7 @@ static void end_grant(void *arg, struct sl_bytes key, sl_fence fence, sl_ms end_
                       bool is_long)
 {
     struct sl_keeper_journal *k = arg;
-    (void)is_long; /* If a node reported the grant, the table does not know it. */
+    (void)is_long; /* The table does not know this of a grant that a node reported. */
     struct grant_bound *b = k->bounds.count > 0 ? find_bound(k, fence) : NULL;
     if (k->reads) {
         /* If its entry has not been read yet, and the grant has expired, the entry may have a later bound

@@ -8,8 +8,8 @@
  *     grants nothing until those that nobody reports have expired.
  *   - A record has a bound and no exact expiry, because the next keeper has another clock. So an
  *     extension within the bound needs no record.
- *   - A write does not fail: the caller repeats it until it succeeds, or until the term ends. Meanwhile
- *     the requests wait that depend on it.
+ *   - A write does not fail: the caller repeats it until it succeeds, or until the term ends. Meanwhile,
+ *     requests that depend on it wait.
  *
  * Bounds are in *journal time*, which the keepers share. It is a time in milliseconds that stands still
  * while there is no keeper, and is a little slower than the keeper's clock (1 in 500). Each renewal of the

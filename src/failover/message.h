@@ -23,16 +23,19 @@
  *     between all nodes: DOUBT term sight
  *
  * A route begins with COME. If the keeper answers HERE, the node sends its withdrawals, the grants
- * in its ledger, then READY, then requests. The keeper confirms READY with a second HERE. CLIENT names the client of a session. With session 0,
- * it names the client of the grant in the next NOTE, RECLAIM 0, or HELD of an extension. ORIGIN
- * gives the origin of a session (table.h). WITHDRAW: release the grant that a client with this origin has, if its fence is
- * above this one, because no client knows of it. With FAIL, a node
- * reports that it has rejected a command of a transaction; with LOST, the keeper rejects a grant.
+ * in its ledger, then READY, then requests. The keeper confirms READY with a second HERE.
+ *
+ * CLIENT names the client of a session. With session 0, it names the client of the grant in the next
+ * NOTE, RECLAIM 0, or HELD of an extension. ORIGIN gives the origin of a session (table.h). WITHDRAW
+ * asks the keeper to release the grants with this origin whose fence is above this one, because no
+ * client knows of them. With FAIL, a node reports that it has rejected a command of a transaction;
+ * with LOST, the keeper rejects a grant.
+ *
  * The time in NOTE is by the receiver's clock. NOTED answers MARK: the node has recorded all notes
- * before it. The age in RECLAIM is the time since HERE arrived; in READY, the time for which the ledger
- * has had all records that a keeper sent. COMPLETE: from now on, the ledger has all short leases; the
- * keeper has sent those that it lacked in notes. QUIET answers CLOCK: the keeper grants nothing for
- * this time, and waits for the report of this node (0: of none). */
+ * before it. The age in RECLAIM is the time since HERE arrived; in READY, it is the time for which the
+ * ledger has been complete. With COMPLETE, the keeper declares the ledger complete: it has sent the
+ * short leases that the ledger lacked, in notes. QUIET answers CLOCK: the keeper grants nothing for
+ * this time, and waits for the report of `node` (0: it waits for no report). */
 #ifndef SL_FAILOVER_MESSAGE_H
 #define SL_FAILOVER_MESSAGE_H
 

@@ -3,8 +3,8 @@
  *     key fence origin shared units per buckets priority lease_ms unsure_ms value note
  *
  * All fields are bulk strings; numbers are decimal. lease_ms is the remaining time of the lease;
- * -1: no lease. The origin is that of the client (locks/table.h). unsure_ms is that of struct sl_grant_view, but at most lease_ms. Other fields of a
- * view are not sent. */
+ * -1: no lease. The origin is that of the client (locks/table.h). unsure_ms is that of struct
+ * sl_grant_view, but at most lease_ms. Other fields of a view are not sent. */
 #ifndef SL_FAILOVER_RECORD_H
 #define SL_FAILOVER_RECORD_H
 

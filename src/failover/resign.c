@@ -1,4 +1,4 @@
-/* resign.c - a keeper hands its term over, and its successor does not wait. */
+/* resign.c - a keeper hands its term over, so that its successor does not wait for leases. */
 #include "failover/resign.h"
 
 #define SILENCE_MS 2000 /* How long the storage may take to write a record. */

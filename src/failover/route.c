@@ -7,15 +7,15 @@
 
 #define SWEPT_A_SECOND 4096u
 
-/* How long an old keeper may still grant a lease for a request after its route has ended. The link
- * or the authority of the keeper ends much earlier. */
+/* For this long after a route has ended, its keeper may still grant a lease for a request. (Its link
+ * or its authority ends much earlier.) */
 #define LATE_GRANT_MS 60000
 
 /* The keeper releases grants without a lease no earlier than two seconds after it has lost the
- * link to their node. The next keeper grants their locks to others only after the authority of the
- * last keeper has ended, which also takes two seconds. Neither happens while the storage shows the
- * same term and heartbeat. The limit is less than two seconds because a node may notice the end of
- * its link up to half a second late. */
+ * link to their node. Without the report of that node, the next keeper grants their locks to others
+ * no earlier than two seconds after its claim. Neither happens while the storage shows the same term
+ * and heartbeat. The limit is less than two seconds because a node may notice the end of its link up
+ * to half a second late. */
 #define CUT_OFF_MS 1200
 #define READ_AGAIN_MS 300
 
@@ -372,7 +372,7 @@ void sl_route_keeper(struct sl_route *r, sl_ms now_ms, uint32_t keeper, uint64_t
 void sl_route_lead(struct sl_route *r, sl_ms now_ms, uint32_t self, uint64_t term)
 {
     assert(!r->exporting);
-    sl_route_end(r, now_ms); /* End the route to the last keeper. */
+    sl_route_end(r, now_ms); /* End the route to the previous keeper. */
     r->leads = true;
     r->keeper = self;
     r->keeper_term = term;

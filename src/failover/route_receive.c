@@ -59,7 +59,7 @@ static void receive_reply(struct sl_route *r, struct sl_route_request *q, uint64
         .type = SL_ROUTE_ORDER_REPLY, .request = q, .bytes = reply};
     if (q->settles) o = settled(q, reply);
     else if (q->had_record && reply.n == 4 && memcmp(reply.at, ":0\r\n", 4) == 0)
-        /* The grant ended when the last keeper failed. */
+        /* The grant ended when the previous keeper failed. */
         o.bytes = (struct sl_bytes){":1\r\n", 4};
     else if (q->verb == SL_ROUTE_ACQUIRE && q->waits && is_grant(reply)) {
         o.late = true;

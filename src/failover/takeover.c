@@ -1,4 +1,4 @@
-/* takeover.c - the wait of a new keeper, and what the last keeper has done to shorten it. */
+/* takeover.c - the wait of a new keeper, and what a keeper does to shorten the wait of the next one. */
 #include "failover/takeover.h"
 
 /* --- The new keeper ---------------------------------------------------------------------------- */
@@ -45,8 +45,8 @@ static bool all_reported(const struct sl_failover *f)
            (f->guests.needed & ~f->guests.reported) == 0;
 }
 
-/* A keeper that has resigned has recorded all its leases. Otherwise the last keeper may grant until its
- * authority ends, and a ledger may lack leases that were granted before its node was started. */
+/* A keeper that has resigned has recorded all its leases. Otherwise the previous keeper may grant until
+ * its authority ends, and a ledger may lack leases that were granted before its node was started. */
 static void end_early(struct sl_failover *f, sl_ms now_ms)
 {
     struct sl_guests *g = &f->guests;
@@ -75,7 +75,7 @@ uint32_t sl_takeover_renews(struct sl_failover *f, sl_ms now_ms)
     bool none = is_quiet(f, now_ms) || f->alone_until_ms > now_ms ||
                 sl_witness_is_missing(&f->guests.witness);
     f->ledgers_sent = none ? 0 : sl_guests_ledgers(&f->guests, now_ms, members_of(f));
-    /* The renewal may fail, and have been executed all the same. */
+    /* Even if the renewal is reported as failed, the storage may have executed it. */
     f->ledgers &= f->ledgers_sent;
     f->no_ledgers = f->no_ledgers && f->ledgers_sent == 0;
     return f->ledgers_sent;

@@ -9,14 +9,15 @@
 void sl_takeover_lead(struct sl_failover *f, sl_ms now_ms,
                       const struct sl_failover_order *o);
 
-/* End the wait early, if nothing is missing. If there are notes, and no witness for them: let the
- * storage know, and then do without. */
+/* End the wait early, if all reports have arrived. If there are notes, and no node can be the witness:
+ * write that to the storage, and then acknowledge the leases without a witness. */
 void sl_takeover_tick(struct sl_failover *f, sl_ms now_ms);
 
-/* Let only nodes begin a route that the next keeper will ask for their ledgers. */
+/* Bar nodes that the storage does not name from a route: the next keeper would not wait for their
+ * reports. */
 void sl_takeover_bar(struct sl_failover *f);
 
-/* A renewal is sent: return the ledgers to write. It was successful. */
+/* Return the ledgers to write with a renewal that is about to be sent; the renewal was successful. */
 uint32_t sl_takeover_renews(struct sl_failover *f, sl_ms now_ms);
 void sl_takeover_renewed(struct sl_failover *f);
 

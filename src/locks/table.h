@@ -251,8 +251,9 @@ void sl_table_set_fences(struct sl_table *t, sl_fence floor, sl_fence limit);
  * queued. 0 ends the recovery now. */
 void sl_table_recover(struct sl_table *t, sl_ms until_ms);
 
-/* Until this time, another table may let the leases in this table expire, and grant their locks. So until
- * then, sl_table_extend() returns ERECOVERING for a lease that may expire before. */
+/* Until this time, another table may let the leases in this table expire, and grant their locks to
+ * others. Until then, sl_table_extend() returns ERECOVERING for a lease that may expire before this
+ * time. */
 void sl_table_set_rival(struct sl_table *t, sl_ms until_ms);
 
 /* Grant and extend nothing at or after this time (compared with the `now` of each

@@ -46,8 +46,8 @@ static sl_ms end_of_record(const struct sl_table *t, struct sl_now now,
     return *unsure == SL_UNSURE_NEVER ? end : end - gap + sl_unsure_ms(*unsure);
 }
 
-/* Let a grant end when both reports say that it has ended, and extend it until one of them is no
- * longer sure. */
+/* Merge two reports of a lease. It has expired when both reports say so, and it can be extended while
+ * one of them says that it is certainly valid. */
 static void merge_end(struct sl_table *t, const struct sl_grant_ref *p,
                       struct sl_now now, const struct sl_grant_view *v)
 {

@@ -1,5 +1,5 @@
-/* faults.h - the kinds of faults, and those of majority clusters. Each seed draws some of them at random, because some
- * faults hide others. The option --faults chooses them explicitly. */
+/* faults.h - sets of faults, and the kinds of faults in majority clusters. Each seed draws some of
+ * them at random, because some faults hide others. The option --faults chooses them explicitly. */
 #ifndef SL_SIM_FAULTS_H
 #define SL_SIM_FAULTS_H
 

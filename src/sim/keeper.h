@@ -157,7 +157,7 @@ struct ksim_node {
     struct ksim_link links[KSIM_NODES];
     bool quiet;     /* As a new keeper, it waits for the leases of earlier keepers. */
     bool reclaims;  /* As a new keeper, it still moves its ledger to its table. */
-    bool successor; /* The last keeper resigned. */
+    bool successor; /* The previous keeper resigned. */
     sl_ms
         quiet_until_ms; /* Until then, short leases may be valid that no node knows. */
     int64_t killed_us;  /* When it was last killed. */

@@ -16,8 +16,8 @@
 #define OVERTAKE_NODE_MS 5000
 
 /* The authority of a keeper ends before AUTHORITY_US have passed since the next keeper claimed its
- * term; and that one grants nothing before the authority has ended. A keeper that resigns grants and extends nothing any more,
- * and the next one need not wait. */
+ * term. The next keeper grants nothing before that authority has ended. A keeper that resigns grants
+ * and extends nothing any more, so the next one need not wait. */
 static void check_authority(struct ksim_world *w, uint32_t i, uint64_t term, bool fresh)
 {
     const struct ksim_etcd *e = &w->etcd;
@@ -36,7 +36,7 @@ static void check_authority(struct ksim_world *w, uint32_t i, uint64_t term, boo
         w->now_us < e->sent_us[term - 1] + AUTHORITY_US)
         KSIM_WRONG(w,
                    "n%u grants in term %" PRIu64 ", only %" PRId64
-                   " ms after the last keeper sent its last heartbeat",
+                   " ms after the previous keeper sent its last heartbeat",
                    i + 1, term, (w->now_us - e->sent_us[term - 1]) / 1000);
 }
 
@@ -162,7 +162,7 @@ static void check_known(struct ksim_world *w, uint32_t i, const struct ksim_gran
             g->key, i + 1, g->client + 1, g->fence);
 }
 
-/* Whether the keeper is not the keeper any more, and does not know it. */
+/* Whether this node still acts as the keeper, although another node has claimed the next term. */
 static bool is_deposed(const struct ksim_world *w, uint32_t i)
 {
     return w->etcd.term.term != w->nodes[i].f.guests.term;
@@ -203,7 +203,7 @@ static void check_witness(struct ksim_world *w, uint32_t i, const struct ksim_gr
                                 ksim_key(g->key), g->fence, &v))
         KSIM_WRONG(w,
                    "k%u: no node has reported the lease of c%u (fence %" PRIu64
-                   "), which the last keeper granted or extended",
+                   "), which the previous keeper granted or extended",
                    g->key, g->client + 1, g->fence);
 }
 

@@ -6,10 +6,10 @@
 
 #include "sim/keeper.h"
 
-#define PAGE_ROWS 3u /* Of the journal, so that a page is rarely all. */
+#define PAGE_ROWS 3u /* So that the journal rarely fits into one page. */
 #define WALL_START_US 1700000000000000
 #define TURNS_MAX \
-    200 /* So many loop iterations in a row without a message are a busy loop. */
+    200 /* This many loop iterations in a row without a message are a busy loop. */
 
 static const struct sl_table_limits limits = {.keys_max = 64,
                                               .waiters_max = 32,

@@ -5,7 +5,7 @@
 
 #include "sim/keeper.h"
 
-#define RECENT 16u         /* Operators break one of so many grants. */
+#define RECENT 16u         /* Operators break one of the last grants. */
 #define SETTLED_US 3000000 /* After the faults: when all requests have arrived. */
 
 void ksim_operator_init(struct ksim_world *w, uint32_t c)

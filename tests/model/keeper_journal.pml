@@ -22,9 +22,9 @@
  *   from      If the bound is a time left, the new keeper counts it from the end of the last
  *             keeper's authority: until then that keeper may extend the lease without a record.
  *   break     For the same reason, a new keeper ends no lease without its client's consent before
- *             the last keeper's authority has ended.
+ *             the previous keeper's authority has ended.
  *
- * A new keeper waits until the authority of the last keeper has ended and short leases have
+ * A new keeper waits until the authority of the previous keeper has ended and short leases have
  * expired; takeover.pml shows that. It extends leases of the journal before that.
  *
  * Time is a clock that ticks at any moment, as in takeover.pml. With ABSOLUTE, the bound in a
@@ -47,7 +47,7 @@
  *   NOPOSITION   etcd does not compare the position
  *   READFIRST    a new keeper reads the journal, and then claims its term
  *   FROMCLAIM    a new keeper counts a time left from its claim
- *   BREAKEARLY   a new keeper breaks a lease before the last keeper's authority has ended
+ *   BREAKEARLY   a new keeper breaks a lease before the previous keeper's authority has ended
  */
 
 #ifndef LEASES

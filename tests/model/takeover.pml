@@ -22,14 +22,14 @@
  *   settled    A renewal says that the keeper has taken over, and that another node knows every
  *              lease that the keeper knows.
  *   skip       A new keeper also waits until all short leases have expired. It skips this second
- *              wait if all nodes but the last keeper have handed over, their ledgers are
+ *              wait if all nodes but the previous keeper have handed over, their ledgers are
  *              complete, and the last term is settled.
  *   two times  A record has two times: until the first, the lease is certainly valid; at the
  *              second, it has certainly expired. They differ by the time that the message took. A
  *              keeper extends a lease before the first, and grants the lock to others after the
  *              second.
- *   extension  Until the authority of the last keeper has ended, a new keeper extends a lease only
- *              if it is certainly valid until then. Otherwise the last keeper may let it expire and
+ *   extension  Until the authority of the previous keeper has ended, a new keeper extends a lease only
+ *              if it is certainly valid until then. Otherwise the previous keeper may let it expire and
  *              grant the lock to another client.
  *   fence      If nodes report two leases, the one with the higher fence counts.
  *   gone       A keeper that ends a lease without its client's consent grants the lock to others
@@ -39,7 +39,7 @@
  * Either of the rules "export" and "settled" can be left out (-DNOEXPORT, -DNOSETTLED), but not
  * both. Every lease that a client knows was in the table of its keeper and in the ledger of
  * another node. With the rule "export", both nodes keep it until it expires, or report an
- * incomplete ledger; and only one of them can be the last keeper.
+ * incomplete ledger; and only one of them can be the previous keeper.
  *
  * Time is a clock that ticks at any moment, and timers that count down. So a node or a message is
  * slow if the clock ticks before its next step. A record contains the time left when it was sent.
@@ -69,7 +69,7 @@
  *   MISSING         skip although a node has not handed over
  *   SHORTRECORD     a record may expire before its lease
  *   LONGRECORD      a keeper extends a lease that may have expired
- *   EXTENDEARLY     a new keeper extends a lease although the last keeper may let it expire
+ *   EXTENDEARLY     a new keeper extends a lease although the previous keeper may let it expire
  *   FILLEARLY       a keeper completes the ledger of a node before its waits have ended
  *   FILLEMPTY       a keeper says that a ledger is complete, and does not send the leases
  *   NOFENCE         of two leases, the one that is reported last counts

@@ -616,7 +616,7 @@ UNIT_TEST(
     the_successor_waits_for_a_node_that_does_not_report_as_long_as_its_clients_may_hold_locks)
 {
     lead_after_resignation();
-    reports(3); /* The report of the last keeper is not enough. */
+    reports(3); /* The report of the previous keeper is not enough. */
     assert_int_equal(acquire(&clients[1], "k", 1000), SLUICE_ERECOVERING);
     assert_in_range(last.quiet_ms, 2001, 2010);
     now.ms += last.quiet_ms;
@@ -754,7 +754,7 @@ UNIT_TEST(
     assert_int_equal(acquire(&clients[1], "k", 1000), SLUICE_OK);
 }
 
-/* The last keeper sent its last heartbeat before this node saw it. */
+/* The previous keeper sent its last heartbeat before this node saw it. */
 UNIT_TEST(the_authority_of_the_last_keeper_counts_from_its_last_heartbeat)
 {
     lead_seen(3, ALL_NODES, 900, 1);
@@ -769,7 +769,7 @@ UNIT_TEST(a_heartbeat_that_this_node_has_not_seen_counts_from_the_claim)
     assert_int_equal(quiet(), AUTHORITY_MS);
 }
 
-/* Otherwise the last keeper may let the lease expire, and grant the lock to another client. */
+/* Otherwise the previous keeper may let the lease expire, and grant the lock to another client. */
 UNIT_TEST(a_new_keeper_extends_leases_that_are_valid_until_the_last_keeper_cannot_grant)
 {
     sl_ms left_ms;
@@ -797,7 +797,7 @@ UNIT_TEST(a_new_keeper_waits_for_all_leases_if_a_ledger_is_missing)
     uint32_t waits_for;
     lead_after(3, ALL_NODES | 1u << 4);
     reports(2);
-    reports(3); /* The last keeper is still alive. */
+    reports(3); /* The previous keeper is still alive. */
     assert_true(quiet() > 7000);
     assert_true(sl_guests_quiet_ms(&node.guests, now.ms, linked, &waits_for) > 7000);
     assert_int_equal(waits_for, 4);
@@ -896,7 +896,7 @@ UNIT_TEST(a_keeper_names_the_ledgers_when_its_wait_has_ended)
     assert_int_equal(node.ledgers, ALL_NODES);
 }
 
-/* The last keeper is not a member any more, but it may still have leases that nobody else has. */
+/* The previous keeper is not a member any more, but it may still have leases that nobody else has. */
 UNIT_TEST(a_keeper_names_the_ledgers_of_the_last_term_until_their_leases_have_expired)
 {
     static const uint32_t ids[] = {1, 2};

@@ -455,7 +455,7 @@ UNIT_TEST(a_grant_that_is_being_released_is_not_handed_over)
     RECEIVE(HERE, .term = 8);
     assert_string_equal(orders(), "CLOCK 1000\nREADY\ndescribe 1\nDO 1 waited 0: "
                                   "RELEASE\n");
-    /* The grant ended with the last keeper, so the client has released it. */
+    /* The grant ended with the previous keeper, so the client has released it. */
     RECEIVE(SAY, .session = 1, .what = SL_SAY_LAST, .bytes = text(":0\r\n"));
     assert_string_equal(orders(), "1 gets :1\r\n\n");
 }

@@ -90,7 +90,7 @@ static bool node_is_ready(const struct server *s, char *out, size_t size)
     return false;
 }
 
-/* Say for what the keeper of a cluster waits before it grants. */
+/* Write what the keeper of a cluster waits for before it grants. */
 static void write_quiet(const struct sl_forward_view *v, char *out, size_t size)
 {
     int n = snprintf(

@@ -18,9 +18,10 @@
  *
  * A change that must be durable before it is acknowledged takes effect in the table at once. Its
  * request is *parked* until the journal is durable; if the journal fails, the server undoes the
- * change. The keeper also parks a lease of a client of its own node until another node has recorded it. Until then, requests that would show the change are parked, too. Any other change is
- * answered at once, and its reply leaves when the record is written; if the write fails, the server
- * undoes this change, too.
+ * change. The keeper also parks the request of a client of its own node until another node has
+ * recorded the lease. Until then, requests that would show the change are parked, too. The server
+ * answers any other change at once, and sends the reply when the record is written. If the write
+ * fails, the server undoes this change, too.
  *
  *     storage: start (no authority) -- begin_term --> keeper -- end_term --> no authority
  */
@@ -50,7 +51,7 @@ void sl_state_set_keeper(struct server *s, struct sl_keeper_journal *k);
 
 /* Call this when this node has become the keeper. It gives only fences above fence_limit, and
  * immediately starts to write a higher limit. Until that write is done, it gives no fence and no
- * lease longer than longest_ms. If leases of the last keeper may still be valid, the caller also
+ * lease longer than longest_ms. If leases of the previous keeper may still be valid, the caller also
  * calls sl_table_recover() in the same loop iteration. Until they have expired, the longest lease
  * is not lowered, because the keeper after this one may have to wait for the same leases. The
  * caller sets the authority of the table. */
@@ -61,8 +62,8 @@ void sl_state_begin_term(struct server *s, sl_fence fence_limit, sl_ms longest_m
 void sl_state_written(struct server *s, bool ok);
 
 /* Call this when this node is no longer the keeper. The table loses its authority, and requests
- * that wait for a write run again in the next loop iteration. `unwanted` is called for every grant that was not
- * acknowledged, and has been taken back: it may be in the journal of the keeper. */
+ * that wait for a write run again in the next loop iteration. The server takes back every grant that
+ * was not acknowledged, and calls `unwanted` for it, because it may be in the journal of the keeper. */
 void sl_state_end_term(struct server *s,
                        void (*unwanted)(struct request *r, const struct sl_grant *g));
 

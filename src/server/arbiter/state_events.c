@@ -21,7 +21,7 @@ struct left {
 void sl_state_leave(struct request *r)
 {
     struct left *l = malloc(sizeof *l + r->key.n + r->extra.n);
-    if (l == NULL) return; /* Then it lasts, also if the journal fails. */
+    if (l == NULL) return; /* The extension stays, even if the journal fails. */
     l->entry = (struct request){.s = r->s, .fence = r->fence};
     l->entry.position = r->position;
     l->entry.outcome = SL_PARKED_LEFT;

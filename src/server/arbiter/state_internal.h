@@ -14,7 +14,7 @@
 struct sl_state {
     sl_state_write *write; /* Starts to write `next`; NULL: no durable state. */
     bool current; /* This server is the keeper, or has its own data directory. */
-    /* The longest lease of the last keeper that may still be valid. */
+    /* The longest lease of the previous keeper that may still be valid. */
     sl_ms inherited_ms;
     struct sl_kept kept; /* The content of the last successful write. */
     struct sl_kept next; /* The content of the write in progress. */

@@ -44,9 +44,9 @@ void sl_state_written(struct server *s, bool ok)
     if (s->state->writing) sl_state_end_writing(s, ok ? 0 : EIO);
 }
 
-/* Run a request again that waits for the journal or the witness of this node, which is no longer the keeper. An extension
- * that was not acknowledged is not undone: then the next keeper holds the lease longer than its holder
- * knows. */
+/* This node is no longer the keeper: run a request again that waits for its journal or its witness. Do
+ * not undo an extension that was not acknowledged. If the next keeper knows of it, the lease lasts
+ * longer than its holder knows. */
 static void requeue(struct request *r,
                     void (*unwanted)(struct request *r, const struct sl_grant *g))
 {

@@ -323,7 +323,7 @@ static void begin_term(struct server *s, const struct sl_failover_order *o)
              o->quiet_ms);
     if (f->route.exporting) export_more(s, &all);
     sl_failover_lead(f, s->now.ms, o, sl_proxy_linked(s));
-    sl_forward_carry_out(s); /* End what depended on the last keeper. */
+    sl_forward_carry_out(s); /* End what depended on the previous keeper. */
     sl_state_begin_term(s, o->before.fence_limit, o->before.longest_ms);
     sl_transactions_lead(s, o->term);
     sl_event_keeper_changed(s, o->term, (uint32_t)s->settings->node);
@@ -356,7 +356,7 @@ static void carry_out(struct server *s, const struct sl_failover_order *o)
             submit_op(s, &f->renew, SL_STORAGE_RENEW, o, renewed);
             break;
         case SL_FAILOVER_ORDER_RESIGN:
-            /* If that of an earlier term is still under way, the next keeper waits. */
+            /* If one of an earlier term is still under way, skip it: then the next keeper waits. */
             if (!f->resign.busy)
                 submit_op(s, &f->resign, SL_STORAGE_RESIGN, o, resigned);
             break;

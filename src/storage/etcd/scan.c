@@ -1,6 +1,6 @@
 /* scan.c - scans a table page by page, all pages at the same revision. It also reads the
- * next rows of the journal, in the same way; but where a scan would fail because there
- * are more rows than it may return, this ends with the rows so far. */
+ * next rows of the journal in the same way. If there are more rows than it may return, a
+ * scan fails, but reading the journal returns the rows so far. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -217,7 +217,7 @@ static int give_rows(struct sl_etcd_scanning *s)
     return SLUICE_OK;
 }
 
-/* Return whether the result of a reading of the journal is complete. */
+/* Return whether the operation that reads the journal has all its rows. */
 static bool is_full(const struct sl_etcd_scanning *s)
 {
     const struct sl_storage_op *op = s->op;
