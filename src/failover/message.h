@@ -25,11 +25,11 @@
  * A route begins with COME. If the keeper answers HERE, the node sends its withdrawals, the grants
  * in its ledger, then READY, then requests. The keeper confirms READY with a second HERE.
  *
- * CLIENT names the client of a session. With session 0, it names the client of the grant in the next
- * NOTE, RECLAIM 0, or HELD of an extension. ORIGIN gives the origin of a session (table.h). WITHDRAW
- * asks the keeper to release the grants with this origin whose fence is above this one, because no
- * client knows of them. With FAIL, a node reports that it has rejected a command of a transaction;
- * with LOST, the keeper rejects a grant.
+ * ORIGIN is the first message of a session, and gives its origin (table.h). CLIENT names the client of
+ * a session. With session 0, it names the client of the grant in the next NOTE, RECLAIM 0, or HELD of
+ * an extension. WITHDRAW asks the keeper to release the grants with this origin whose fence is above
+ * this one, because no client knows of them. With FAIL, a node reports that it has rejected a command
+ * of a transaction; with LOST, the keeper rejects a grant.
  *
  * The time in NOTE is by the receiver's clock. NOTED answers MARK: the node has recorded all notes
  * before it. The age in RECLAIM is the time since HERE arrived; in READY, it is the time for which the
