@@ -8,6 +8,7 @@ Tests that break nothing share one cluster, which a process of its own holds.
 """
 import contextlib
 import fnmatch
+import functools
 import os
 import re
 import signal
@@ -994,6 +995,29 @@ def a_new_keeper_does_not_wait_for_short_leases_that_all_nodes_have_reported(t):
             check_that(left >= 250000, "%s: %r ms are left" % (key, left))
         waited = [waited_ms(live, n) for n in (one, two)]
         check_that(any(ms is not None and ms <= 2010 for ms in waited), "only for the authority: %r" % waited)
+
+
+@test
+def a_lease_whose_client_is_lost_before_the_witness_has_confirmed_it_ends(t):
+    """The witness is the other node with the lower number. Its messages to the keeper are slow."""
+    with trio(t, proxied=True, options={"lease-volatile": "60s"}) as (live, keeper, one, two):
+        witness = min(one, two)
+        recorded = functools.partial(live.number, witness, "handover_grants")
+        live.c.slow(witness, keeper, delay_ms=200)
+
+        def is_lost_in_time():
+            c = live.client(keeper)
+            c.send("ACQUIRE", "k", "LEASE", 60000)
+            until(lambda: recorded() == 1, "the witness has recorded the lease")
+            in_time = not c.ready()
+            if not in_time:
+                fence = fence_of(c.reply())
+                check(c("RELEASE", "k", fence), 1)
+            c.reset()
+            until(lambda: recorded() == 0, "the witness knows that the lease has ended")
+            return in_time
+        until(is_lost_in_time, "a client is lost before its lease is acknowledged")
+        live.client(keeper).acquire("k")
 
 
 @test
