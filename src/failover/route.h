@@ -171,8 +171,9 @@ struct sl_route {
     sl_ms quiet_at_ms; /* When the keeper last said so; it repeats that every second. */
     uint32_t quiet_node; /* The node for whose report it waits; 0: none. */
     struct sl_ledger ledger;
-    sl_ms
-        complete_ms; /* Since then, the ledger has had all records that a keeper sent. */
+    /* Since then, the ledger has had all records that a keeper sent. */
+    sl_ms complete_ms;
+    bool has_lost;                 /* Since READY, there was no memory for a record. */
     struct sl_withdrawn withdrawn; /* Requests whose outcome is unknown. */
     uint64_t origins;              /* How many origins were drawn. */
     struct sl_noted_client noted;  /* The last CLIENT 0 from the keeper. */

@@ -126,7 +126,7 @@ static void next_record(struct sl_route *r, sl_ms now_ms, struct sl_route_order 
     if (x == NULL || x->route == r->number) {
         *out = send((struct sl_failover_message){.type = SL_FAILOVER_READY,
                                                  .ms = now_ms - r->complete_ms});
-        r->handing = false;
+        r->handing = r->has_lost = false;
         r->open = true;
         return;
     }

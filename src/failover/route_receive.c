@@ -109,7 +109,10 @@ static void put_record(struct sl_route *r, sl_ms now_ms, struct sl_record *x,
                        struct sl_list *held)
 {
     x->route = r->number;
-    if (!sl_ledger_put(&r->ledger, x, held)) r->complete_ms = now_ms;
+    if (!sl_ledger_put(&r->ledger, x, held)) {
+        r->complete_ms = now_ms;
+        r->has_lost = true;
+    }
     if (!r->handing) sl_ledger_sweep(&r->ledger, now_ms, 2);
 }
 
@@ -205,7 +208,9 @@ void sl_route_receive(struct sl_route *r, sl_ms now_ms, uint32_t from,
         case SL_FAILOVER_HELD: receive_held(r, now_ms, m, name, address); break;
         case SL_FAILOVER_NOTE: receive_note(r, now_ms, m); break;
         case SL_FAILOVER_MARK: r->mark = m->fence; break;
-        case SL_FAILOVER_COMPLETE: r->complete_ms = now_ms - LONG_AGO_MS; break;
+        case SL_FAILOVER_COMPLETE:
+            if (!r->has_lost) r->complete_ms = now_ms - LONG_AGO_MS;
+            break;
         case SL_FAILOVER_CLIENT: sl_noted_client_keep(&r->noted, m); break;
         case SL_FAILOVER_GONE: receive_gone(r, m); break;
         case SL_FAILOVER_QUIET:

@@ -359,6 +359,21 @@ UNIT_TEST(a_ledger_is_young_until_the_keeper_has_completed_it)
     assert_true(now - route.complete_ms > 366ll * 24 * 3600 * 1000);
 }
 
+UNIT_TEST(a_ledger_that_has_lost_a_record_stays_young)
+{
+    open_route(7);
+    now += 500;
+    memory_fails_after(0);
+    RECEIVE(NOTE, .ms = 1000, .key = text("l"),
+            .grant = {.fence = 6, .leased = true, .left_ms = 10000});
+    memory_is_back();
+    RECEIVE(COMPLETE, .ms = 0);
+    assert_int_equal(route.complete_ms, now);
+    open_route(8); /* The next keeper sends all leases again. */
+    RECEIVE(COMPLETE, .ms = 0);
+    assert_true(now - route.complete_ms > 366ll * 24 * 3600 * 1000);
+}
+
 UNIT_TEST(a_client_without_a_lease_is_safe_when_the_keeper_has_confirmed_the_report)
 {
     open_route(7);

@@ -95,7 +95,8 @@ bool sl_state_keeps_event(const struct request *r)
 
 void sl_state_free_events(struct server *s)
 {
-    struct sl_list *lists[] = {&s->state->parked, &s->state->resuming};
+    struct sl_list *lists[] = {&s->state->parked, &s->state->noting,
+                               &s->state->resuming};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         for (struct sl_list *n = lists[i]->next, *next; n != lists[i]; n = next) {
             struct request *r = sl_container_of(n, struct request, place);
