@@ -140,6 +140,7 @@ sl_ms sl_failover_due(const struct sl_failover *f)
     if (guests < due) due = guests;
     if (journal < due) due = journal;
     if (resign < due) due = resign;
+    if (sl_takeover_due(f) < due) due = sl_takeover_due(f);
     return read < due ? read : due;
 }
 

@@ -45,6 +45,9 @@ struct sl_failover {
     uint32_t ledgers, ledgers_sent;
     bool no_ledgers;
     sl_ms alone_until_ms; /* Until then, only this node may know a valid lease. */
+    /* If there is no witness, go on without one at this time; 0: not set. */
+    sl_ms alone_at_ms;
+    bool alone_asked; /* The election was asked for a renewal because of that. */
     bool reading;  /* A read of the journal is under way, perhaps of an earlier term. */
     sl_ms read_ms; /* Do not read the journal before this time. */
     bool
@@ -58,8 +61,9 @@ struct sl_failover {
     /* As the keeper: it resigns. Private to resign.c. */
     bool resigning;
     bool recorded; /* All leases have records, which may not be durable yet. */
-    sl_ms
-        resign_until_ms; /* If no record becomes durable until then, stop without RESIGN. */
+    /* If no record becomes durable until then, stop without RESIGN; also if not all are durable until
+     * the second time. */
+    sl_ms resign_until_ms, resign_end_ms;
     struct sl_table_walk walk;
 };
 

@@ -15,7 +15,9 @@
 /* The bound of a grant that has a record. */
 struct grant_bound {
     sl_fence fence;
-    sl_ms bound_ms;      /* In journal time. */
+    sl_ms bound_ms;    /* In journal time. */
+    uint64_t position; /* When this position is durable, so is the bound; until then, */
+    sl_ms durable_ms;  /* the bound in the storage is this one; 0: none. */
     uint64_t value_hash; /* Of the grant as it was recorded, without its times. */
 };
 
@@ -124,11 +126,24 @@ static bool write_value(struct sl_keeper_journal *k, const struct sl_grant_view 
     return true;
 }
 
+/* Return the bound that the storage has. */
+static sl_ms durable_bound(const struct sl_keeper_journal *k,
+                           const struct grant_bound *b)
+{
+    return sl_journal_durable(k->rules) >= b->position ? b->bound_ms : b->durable_ms;
+}
+
+bool sl_keeper_journal_writes(const struct sl_keeper_journal *k, sl_fence fence)
+{
+    const struct grant_bound *b = k->bounds.count > 0 ? find_bound(k, fence) : NULL;
+    return b != NULL && sl_journal_durable(k->rules) < b->position;
+}
+
 bool sl_keeper_journal_covers(const struct sl_keeper_journal *k, sl_fence fence,
                               sl_ms now_ms, sl_ms end_ms)
 {
     const struct grant_bound *b = k->bounds.count > 0 ? find_bound(k, fence) : NULL;
-    return b != NULL && b->bound_ms >= to_journal_time(k, now_ms, end_ms);
+    return b != NULL && durable_bound(k, b) >= to_journal_time(k, now_ms, end_ms);
 }
 
 /* Record a grant, with a bound that is a multiple of `step`, unless its record is good enough. Returns
@@ -157,8 +172,11 @@ static bool record_grant(struct sl_keeper_journal *k, const struct sl_grant_chan
                            .fence = v.fence,
                            .expiry_ms = v.end_ms,
                            .value = value};
+    sl_ms before_ms = durable_bound(k, b);
     if (put_item(k, &item)) {
+        b->durable_ms = before_ms;
         b->bound_ms = round_up(end_ms, step);
+        b->position = sl_journal_last(k->rules);
         b->value_hash = hash;
     } else if (b->bound_ms == 0) {
         drop_bound(k, b);

@@ -101,7 +101,10 @@ int sl_keeper_journal_restore(struct sl_keeper_journal *k, struct sl_now now,
  * the change is acknowledged; 0: none; SL_JOURNAL_FAILED: the change cannot be recorded. */
 void sl_keeper_journal_change(struct sl_keeper_journal *k, sl_ms now_ms);
 
-/* Whether the journal has this grant, or will when the last change is durable, until end_ms at least. */
+/* Whether the grant has a record that is not durable yet. */
+bool sl_keeper_journal_writes(const struct sl_keeper_journal *k, sl_fence fence);
+
+/* Whether a durable record of this grant lasts until end_ms at least. */
 bool sl_keeper_journal_covers(const struct sl_keeper_journal *k, sl_fence fence,
                               sl_ms now_ms, sl_ms end_ms);
 

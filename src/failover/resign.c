@@ -1,7 +1,8 @@
 /* resign.c - a keeper hands its term over, so that its successor does not wait for leases. */
 #include "failover/resign.h"
 
-#define SILENCE_MS 2000 /* How long the storage may take to write a record. */
+#define SILENCE_MS 2000 /* How long the storage may take to write a record, */
+#define TOTAL_MS 3000   /* and to write all. */
 
 /* --- The keeper that resigns ----------------------------------------------------------------- */
 
@@ -23,6 +24,7 @@ bool sl_failover_resign(struct sl_failover *f, sl_ms now_ms)
     f->resigning = true;
     f->recorded = false;
     f->walk = (struct sl_table_walk){0};
+    f->resign_end_ms = sl_ms_after(now_ms, TOTAL_MS);
     f->resign_until_ms = sl_ms_after(now_ms, SILENCE_MS);
     sl_table_set_authority(f->settings.table, 0);
     return true;
@@ -30,7 +32,8 @@ bool sl_failover_resign(struct sl_failover *f, sl_ms now_ms)
 
 void sl_resign_recorded(struct sl_failover *f, sl_ms now_ms)
 {
-    f->resign_until_ms = sl_ms_after(now_ms, SILENCE_MS);
+    sl_ms until_ms = sl_ms_after(now_ms, SILENCE_MS);
+    f->resign_until_ms = until_ms < f->resign_end_ms ? until_ms : f->resign_end_ms;
 }
 
 void sl_resign_end(struct sl_failover *f)

@@ -28,7 +28,8 @@ void sl_takeover_lead(struct sl_failover *f, sl_ms now_ms,
     g->needed = ledgers & ~(1u << last | 1u << f->settings.self);
     f->ledgers = f->ledgers_sent = 0;
     f->no_ledgers = true;
-    f->alone_until_ms = 0;
+    f->alone_until_ms = f->alone_at_ms = 0;
+    f->alone_asked = false;
     /* Until the leases of earlier keepers have expired, a node may be the only one that has them, even
      * if it is no longer a member. */
     for (uint32_t i = 1; i < SL_ELECTION_NODES_MAX; i++)
@@ -73,7 +74,7 @@ static bool is_quiet(const struct sl_failover *f, sl_ms now_ms)
 uint32_t sl_takeover_renews(struct sl_failover *f, sl_ms now_ms)
 {
     bool none = is_quiet(f, now_ms) || f->alone_until_ms > now_ms ||
-                sl_witness_is_missing(&f->guests.witness);
+                (sl_witness_is_missing(&f->guests.witness) && f->alone_asked);
     f->ledgers_sent = none ? 0 : sl_guests_ledgers(&f->guests, now_ms, members_of(f));
     /* Even if the renewal is reported as failed, the storage may have executed it. */
     f->ledgers &= f->ledgers_sent;
@@ -114,23 +115,39 @@ uint64_t sl_failover_noted(const struct sl_failover *f)
 
 /* --- Ledgers of nodes that were started recently ------------------------------------------------ */
 
-/* Send the leases of a key that are not in the journal. */
-static void fill_key(struct sl_failover *f, struct sl_now now, uint32_t to,
-                     struct sl_bytes key, sl_failover_send *send, void *arg)
+/* How many bytes of one key to send in one step. */
+#define FILL_BYTES 65536u
+
+enum filled { FILLED, FILL_MORE, FILL_LATER };
+
+/* Send the leases of a key that are not in the journal, in the order of their fences. */
+static enum filled fill_key(struct sl_failover *f, struct sl_now now, uint32_t to,
+                            struct sl_bytes key, sl_failover_send *send, void *arg)
 {
+    struct sl_guest_node *n = &f->guests.nodes[to];
+    uint64_t each = 0, hash = sl_hash(f->settings.hash_key, key.at, key.n);
     struct sl_grant_view v;
-    uint64_t each = 0;
+    size_t bytes = 0;
+    if (n->filling != hash) n->filled_fence = 0; /* It is another key. */
+    n->filling = hash;
     while (sl_table_each(f->settings.table, now, key, &each, &v) && !v.waits) {
-        if (!v.leased || v.broken ||
+        if (v.fence <= n->filled_fence || !v.leased) continue;
+        /* The storage may never execute the write. If it does, the grant needs no note. */
+        if (sl_keeper_journal_writes(&f->journal, v.fence)) return FILL_LATER;
+        if (v.broken ||
             sl_keeper_journal_covers(&f->journal, v.fence, now.ms, v.end_ms))
             continue;
+        if (bytes >= FILL_BYTES) return FILL_MORE;
         const struct sl_failover_message client = {
             .type = SL_FAILOVER_CLIENT, .name = v.name, .address = v.address};
         if (v.name.n + v.address.n > 0) send(arg, to, &client);
-        const struct sl_failover_message note = sl_note_for(&f->guests.nodes[to],
-                                                            now.ms, key, &v);
+        const struct sl_failover_message note = sl_note_for(n, now.ms, key, &v);
         send(arg, to, &note);
+        n->filled_fence = v.fence;
+        bytes += key.n + v.value.n + v.note.n + v.name.n + v.address.n + 256;
     }
+    n->filling = 0;
+    return FILLED;
 }
 
 bool sl_failover_fill(struct sl_failover *f, struct sl_now now, uint32_t able,
@@ -142,8 +159,12 @@ bool sl_failover_fill(struct sl_failover *f, struct sl_now now, uint32_t able,
     for (uint32_t i = 1; i < SL_ELECTION_NODES_MAX; i++) {
         struct sl_guest_node *n = &f->guests.nodes[i];
         if (!n->lacks || n->clock_ms == 0 || (able >> i & 1) == 0) continue;
+        uint64_t before = n->filled;
+        enum filled done = FILLED;
         if (sl_table_scan(f->settings.table, now, &n->filled, &l, 1) == 1)
-            fill_key(f, now, i, l.key, send, arg);
+            done = fill_key(f, now, i, l.key, send, arg);
+        if (done != FILLED) n->filled = before; /* Go on with this key. */
+        if (done != FILLED) return done == FILL_MORE;
         n->lacks = n->filled != 0;
         if (!n->lacks) send(arg, i, &complete);
         return true;
@@ -153,16 +174,42 @@ bool sl_failover_fill(struct sl_failover *f, struct sl_now now, uint32_t able,
 
 /* --- Time ------------------------------------------------------------------------------------------ */
 
-void sl_takeover_tick(struct sl_failover *f, sl_ms now_ms)
+/* If a keeper is cut off from the other nodes, but not from the storage, they claim the next term within
+ * this time. If it wrote earlier that there are no ledgers, the next keeper would wait for all short
+ * leases. */
+#define ALONE_MS 4500
+
+static void go_on_alone(struct sl_failover *f, sl_ms now_ms)
 {
     struct sl_witness *w = &f->guests.witness;
-    if (!f->route.leads) return;
-    end_early(f, now_ms);
-    if (!sl_witness_is_missing(w)) return;
-    if (!f->no_ledgers) {
-        if (f->ledgers_sent != 0) sl_election_hurries(f->election, now_ms);
+    if (!sl_witness_is_missing(w)) {
+        f->alone_at_ms = 0;
+        f->alone_asked = false;
         return;
     }
-    f->alone_until_ms = sl_ms_after(now_ms, f->settings.volatile_ms);
-    sl_witness_noted(w, w->last);
+    if (f->no_ledgers) {
+        f->alone_until_ms = sl_ms_after(now_ms, f->settings.volatile_ms);
+        sl_witness_noted(w, w->last);
+        return;
+    }
+    if (f->alone_at_ms == 0) {
+        f->alone_at_ms = sl_ms_after(now_ms, ALONE_MS);
+        f->alone_asked = false;
+    }
+    if (f->alone_at_ms > now_ms || f->alone_asked) return;
+    f->alone_asked = true;
+    sl_election_hurries(f->election, now_ms);
+}
+
+void sl_takeover_tick(struct sl_failover *f, sl_ms now_ms)
+{
+    if (!f->route.leads) return;
+    end_early(f, now_ms);
+    go_on_alone(f, now_ms);
+}
+
+sl_ms sl_takeover_due(const struct sl_failover *f)
+{
+    bool waits = f->route.leads && f->alone_at_ms != 0 && !f->alone_asked;
+    return waits ? f->alone_at_ms : SL_NEVER;
 }

@@ -12,6 +12,7 @@ void sl_takeover_lead(struct sl_failover *f, sl_ms now_ms,
 /* End the wait early, if all reports have arrived. If there are notes, and no node can be the witness:
  * write that to the storage, and then acknowledge the leases without a witness. */
 void sl_takeover_tick(struct sl_failover *f, sl_ms now_ms);
+sl_ms sl_takeover_due(const struct sl_failover *f);
 
 /* Bar nodes that the storage does not name from a route: the next keeper would not wait for their
  * reports. */

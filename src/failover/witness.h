@@ -15,12 +15,14 @@
 
 /* Another node, as the keeper sees it. */
 struct sl_guest_node {
-    bool open;       /* The node has a route to this keeper. */
-    sl_ms here_ms;   /* When the route began. */
-    bool ready;      /* The node has reported its ledger. */
-    bool listens;    /* The node has subscribers. */
-    bool lacks;      /* Its ledger may lack leases; */
-    uint64_t filled; /* the keeper has sent those of the keys up to this cursor. */
+    bool open;        /* The node has a route to this keeper. */
+    sl_ms here_ms;    /* When the route began. */
+    bool ready;       /* The node has reported its ledger. */
+    bool listens;     /* The node has subscribers. */
+    bool lacks;       /* Its ledger may lack leases; */
+    uint64_t filled;  /* the keeper has sent those of the keys up to this cursor, */
+    uint64_t filling; /* and, of the next key, which has this hash, */
+    sl_fence filled_fence; /* those up to this fence. */
     /* Until then, the node may be the only one that has a lease in its ledger. */
     sl_ms until_ms;
     /* A lower bound of the node's clock at the time clock_at_ms of our clock; 0: unknown. */

