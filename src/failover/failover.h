@@ -45,7 +45,7 @@ struct sl_failover {
     uint32_t ledgers, ledgers_sent;
     bool no_ledgers;
     sl_ms alone_until_ms; /* Until then, only this node may know a valid lease. */
-    /* If there is no witness, go on without one at this time; 0: not set. */
+    /* If there is no witness, continue without one at this time; 0: not set. */
     sl_ms alone_at_ms;
     bool alone_asked; /* The election was asked for a renewal because of that. */
     bool reading;  /* A read of the journal is under way, perhaps of an earlier term. */

@@ -163,7 +163,7 @@ bool sl_failover_fill(struct sl_failover *f, struct sl_now now, uint32_t able,
         enum filled done = FILLED;
         if (sl_table_scan(f->settings.table, now, &n->filled, &l, 1) == 1)
             done = fill_key(f, now, i, l.key, send, arg);
-        if (done != FILLED) n->filled = before; /* Go on with this key. */
+        if (done != FILLED) n->filled = before; /* Continue with this key. */
         if (done != FILLED) return done == FILL_MORE;
         n->lacks = n->filled != 0;
         if (!n->lacks) send(arg, i, &complete);
