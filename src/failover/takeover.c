@@ -133,7 +133,10 @@ static enum filled fill_key(struct sl_failover *f, struct sl_now now, uint32_t t
     while (sl_table_each(f->settings.table, now, key, &each, &v) && !v.waits) {
         if (v.fence <= n->filled_fence || !v.leased) continue;
         /* The storage may never execute the write. If it does, the grant needs no note. */
-        if (sl_keeper_journal_writes(&f->journal, v.fence)) return FILL_LATER;
+        if (sl_keeper_journal_writes(&f->journal, v.fence)) {
+            sl_journal_await(f->journal.rules, sl_journal_last(f->journal.rules));
+            return FILL_LATER;
+        }
         if (v.broken ||
             sl_keeper_journal_covers(&f->journal, v.fence, now.ms, v.end_ms))
             continue;
