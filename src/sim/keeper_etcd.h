@@ -73,7 +73,7 @@ void ksim_etcd_watched(struct ksim_world *w, const struct sim_event *e);
 void ksim_etcd_poll(struct ksim_world *w, uint32_t node);
 bool ksim_etcd_reaches(const struct ksim_world *w, uint32_t node);
 
-/* In keeper_etcd_data.c. Execute an operation on data. Returns false if it is another one. */
+/* In keeper_etcd_data.c. Execute an operation on data. Returns false for other operations. */
 bool ksim_etcd_data(struct ksim_world *w, struct ksim_op *x);
 void ksim_op_copy(struct ksim_op *x);
 
