@@ -119,30 +119,39 @@ class Build:
 
 
 class Tree:
-    """A copy of the repository in which a patch is applied: links to all files it leaves alone."""
+    """A copy of the repository in which a patch is applied. A directory without a changed file is
+    a link to the original, and so is each unchanged file next to a changed one."""
 
     def __init__(self, directory, patch=None):
         self.directory = directory
         self.changed = [path for path, _ in patch.files] if patch else []
         self.objects = {}  # Compiled once for all programs of a build.
-        for top in SOURCES:
-            for here, _, files in os.walk(os.path.join(ROOT, top)):
-                inside = os.path.join(directory, os.path.relpath(here, ROOT))
-                os.makedirs(inside)
-                for name in files:
-                    os.symlink(os.path.join(here, name), os.path.join(inside, name))
-        for name in os.listdir(ROOT):
-            if name not in SOURCES and not name.startswith("."):
-                os.symlink(os.path.join(ROOT, name), os.path.join(directory, name))
+        self.link("", [name for name in os.listdir(ROOT) if not name.startswith(".")])
         for path in self.changed:
-            copy = os.path.join(directory, path)
-            if not os.path.exists(copy):
+            if not os.path.exists(os.path.join(ROOT, path)):
                 raise Error("%s changes %s, which is not there. If the file was renamed, try:\n"
                             "    tools/mutant refresh %s" % (patch.path, path, patch.name))
+            parents = path.split(os.sep)[:-1]
+            for depth in range(len(parents)):
+                self.copy_directory(os.path.join(*parents[:depth + 1]))
+            copy = os.path.join(directory, path)
             os.remove(copy)
             shutil.copyfile(os.path.join(ROOT, path), copy)
         if patch:
             run_patch(patch, directory)
+
+    def link(self, inside, names):
+        """Makes a directory of links to files and directories of the repository."""
+        os.makedirs(os.path.join(self.directory, inside))
+        for name in names:
+            os.symlink(os.path.join(ROOT, inside, name), os.path.join(self.directory, inside, name))
+
+    def copy_directory(self, inside):
+        """Replaces the link to a directory by a directory of links."""
+        path = os.path.join(self.directory, inside)
+        if os.path.islink(path):
+            os.remove(path)
+            self.link(inside, os.listdir(os.path.join(ROOT, inside)))
 
     def compiled(self, build, name, words):
         """An object of a build, compiled of the sources of this tree."""
