@@ -1953,9 +1953,11 @@ def what_is_shown_is_durable(t, shown, *command):
     asks.send(*command)
     t.until(lambda: s.number("deferred_commands", watch) == 3, "it waits for the disk")
     check(s.number("blocked_clients", watch), 3)
-    shims.sync(0)
+    while not asks.ready():
+        syncs = s.number("journal_syncs", watch)
+        shims.sync(-2)
+        t.until(lambda: s.number("journal_syncs", watch) > syncs, "one sync has ended")
     reply = asks.reply()
-    shims.sync(-1)
     t.until(lambda: shown(reply, traffic.collect()), "all that %r shows was acknowledged" % (command,))
     shims.sync_ms(0)
     shims.sync(0)

@@ -2,8 +2,8 @@
  * that $DISK_FILE names holds six 64-bit numbers: for fsync(); for fdatasync() of the store of
  * transactions; for pwrite() into the first two pages of a file, which say in the store what was
  * the last commit; for fdatasync() of the journal; for writes to the journal. 0: it works; -1: it
- * waits until that has changed; otherwise it fails with this errno. The sixth number: each
- * fdatasync() of the journal takes this many milliseconds.
+ * waits until that has changed; -2: one sync works, and sets the number to -1; otherwise it fails
+ * with this errno. The sixth number: each fdatasync() of the journal takes this many milliseconds.
  *
  * If $DISK_BOOT names a directory, the process reads the files "boot" and "machine" there in place
  * of the boot id and the machine id. */
@@ -27,14 +27,19 @@ static volatile int64_t *order;
 
 __attribute__((constructor)) static void open_file(void)
 {
-    int fd = open(getenv("DISK_FILE"), O_RDONLY | O_CLOEXEC);
-    order = mmap(NULL, ORDERS * sizeof *order, PROT_READ, MAP_SHARED, fd, 0);
+    int fd = open(getenv("DISK_FILE"), O_RDWR | O_CLOEXEC);
+    order = mmap(NULL, ORDERS * sizeof *order, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
+                 0);
     if (order == MAP_FAILED) abort();
 }
 
-static int obey(const volatile int64_t *o, int (*real)(int), int fd)
+static int obey(volatile int64_t *o, int (*real)(int), int fd)
 {
     while (*o == -1) usleep(1000);
+    if (*o == -2) {
+        *o = -1;
+        return real(fd);
+    }
     if (*o == 0) return real(fd);
     errno = (int)*o;
     return -1;

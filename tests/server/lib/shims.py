@@ -75,7 +75,7 @@ class Shims:
                 f.write(text + "\n")
 
     def sync(self, order):
-        """As disk(), for syncs of the journal."""
+        """As disk(), for syncs of the journal. -2: one of them ends, and no other."""
         self.put_at(24, order)
 
     def write(self, order):
