@@ -21,8 +21,24 @@ left() {
 }
 before=$(left)
 
-says "it measures, and compares itself with its goals" 'reached\|missed' "$bench" --quick
-says "it says where Sluice is slower" '^---- Where Sluice is slower ----$' "$bench" --quick
+# docs/bench.md has the method of each program, with markup.
+cat >"$work/method.py" <<'END'
+import json, re, sys
+report = json.load(open(sys.argv[1]))
+page = open("docs/bench.md").read()
+page = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", page)
+page = re.sub(r"^- ", "", page, flags=re.M).replace("**", "").replace("`", "")
+page = " ".join(page.split())
+for text in (report["method"], report.get("method_locks", "")):
+    assert text.removeprefix("Method: ") in page, text
+print("same")
+END
+method_in_docs() { # method_in_docs NAME JSON
+    says "docs/bench.md has the method of $1" '^same$' python3 "$work/method.py" "$2"
+}
+passes "it measures" sh -c "'$bench' --quick >'$work/text'"
+says "it compares itself with its goals" 'reached\|missed' cat "$work/text"
+says "it says where Sluice is slower" '^---- Where Sluice is slower ----$' cat "$work/text"
 passes "it writes JSON" sh -c "'$bench' --quick --json >'$work/json'"
 says "which others can read" 'handle_to_cas16' python3 -c "
 import json, sys
@@ -36,6 +52,7 @@ for s in r['sections']:
 for q in r['ratios']: print(q['id'])
 assert r['where_we_lose'] and all(l['why'] for l in r['where_we_lose'])
 " "$work/json"
+method_in_docs "bench" "$work/json"
 says "with one CPU it leaves out what needs two" 'only one CPU' \
     taskset -c "$(taskset -cp $$ | sed 's/.*[: ,-]//')" "$bench" --quick
 says "it explains itself" '^usage:' "$bench" --help
@@ -93,10 +110,11 @@ assert {'cpu_50_to_redis', 'cpu_50_by_32_to_redis', 'cpu_50_to_empty', 'memory_t
         'turn_ending', 'journal_50', 'journal_50_by_32', 'journal_rewrite_turn'} <= ids, ids
 print('good')
 " "$work/json"
-says "as text it compares itself with its goals" 'met\|missed' \
-    "$server" --quick --only pairs --rounds 1
-says "and says where Sluice is slower" '^---- Where Sluice is slower ----$' \
-    "$server" --quick --only pairs --rounds 1
+method_in_docs "server" "$work/json"
+passes "the server's bench prints text" \
+    sh -c "'$server' --quick --only pairs --rounds 1 >'$work/text'"
+says "it compares itself with its goals" 'met\|missed' cat "$work/text"
+says "and says where Sluice is slower" '^---- Where Sluice is slower ----$' cat "$work/text"
 says "without Redis it continues" 'not installed' \
     "$server" --quick --only pairs --rounds 1 --redis /nonexistent
 fails "a server that does not exist is named" 'no server at' "$server" --server /nonexistent
@@ -174,6 +192,7 @@ assert {'tx_rate_1_to_sqlite', 'tx_rate_64_to_sqlite', 'tx_rate_64_to_alone'} <=
     {g['id'] for g in r['goals'] if g['measured']}
 print('good')
 " "$work/json"
+method_in_docs "tx" "$work/json"
 fails "a server without transactions is not measured" 'Sluice: it died' \
     "$tx" --quick --only txlocks --rounds 1 --server /bin/false
 fails "a part of another program is rejected" 'invalid value: pairs' "$tx" --only pairs
@@ -236,6 +255,7 @@ ids = {g['id'] for g in r['goals'] if g['measured']}
 assert {'majority_rate_1_to_etcd', 'majority_rate_32_to_etcd', 'apart_1_to_round_trip'} <= ids, ids
 print('good')
 " "$work/json"
+method_in_docs "cluster" "$work/json"
 says "without etcd it continues" 'not installed' \
     "$cluster" --quick --only majority --rounds 1 --etcd /nonexistent
 fails "a lock that etcd does not grant is not counted" 'etcd: the reply to an acquire was' \
@@ -296,6 +316,8 @@ print('good')
 fi
 says "without etcd there is nothing to measure, and it says so" 'not installed' \
     "$keeper" --quick --rounds 1 --etcd /nonexistent
+"$keeper" --quick --json --rounds 1 --etcd /nonexistent >"$work/json"
+method_in_docs "keeper" "$work/json"
 fails "a part of another program is rejected by the keeper benchmark" 'invalid value: majority' \
     "$keeper" --only majority
 says "writeback times pairs while the disk is written to" \
@@ -309,25 +331,4 @@ same "no process of it is left behind" "$(pgrep -f "$work/sluice.bench." || true
 same "no directory of a server is left behind" \
     "$(find "$work" -maxdepth 1 -name 'sluice.bench.*')" ""
 
-# docs/bench.md has the method of each program, with markup.
-cat >"$work/method.py" <<'END'
-import json, re, sys
-report = json.load(sys.stdin)
-page = open("docs/bench.md").read()
-page = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", page)
-page = re.sub(r"^- ", "", page, flags=re.M).replace("**", "").replace("`", "")
-page = " ".join(page.split())
-for text in (report["method"], report.get("method_locks", "")):
-    assert text.removeprefix("Method: ") in page, text
-print("same")
-END
-method_in_docs() { # method_in_docs NAME PROGRAM [OPTION...]
-    says "docs/bench.md has the method of $1" '^same$' \
-        sh -c 'shift; "$@" | python3 "$0"' "$work/method.py" "$@"
-}
-method_in_docs bench "$bench" --quick --json
-method_in_docs server "$server" --quick --json --rounds 1 --only keys
-method_in_docs tx "$tx" --quick --json --rounds 1 --only txlocks
-method_in_docs cluster "$cluster" --quick --json --rounds 1 --only apart
-method_in_docs keeper "$keeper" --quick --json --rounds 1 --etcd /nonexistent
 done_testing

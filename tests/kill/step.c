@@ -27,7 +27,7 @@
 #define DEADLINE_SHORT_S 1500 /* Some twenty seconds are usual. */
 #define DEADLINE_LONG_S 14000
 #define RESULTS_MAX 8
-#define PHASE_MS 10000 /* The limit of the short run. Of no effect on c: that is all. */
+#define PHASE_MS 5000 /* The limit of the short run. Of no effect on c: that is all. */
 #define POINTS_MIN 25  /* This many a phase has, however long that takes; */
 #define NESTED_MIN 2   /* and this many each moment of phase n. */
 #define MOMENTS 25     /* This many moments of phase n share it, and there are more. */

@@ -23,7 +23,7 @@
 #define DEADLINE_LONG_S 14000
 #define SLOW_MAX 5 /* A pair is left after this many wrong points that last long. */
 
-#define PAIR_MS 2200  /* The limit of the short run. */
+#define PAIR_MS 1200  /* The limit of the short run. */
 #define POINTS_MIN 25 /* This many points a pair has, however long that takes. */
 
 /* A woken sleeper may also just have been about to wake by itself. Not so often. */
