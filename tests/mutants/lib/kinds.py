@@ -50,10 +50,12 @@ class Test:
 
 class Unit(Test):
     seconds = 120  # of processor time, at most
+    with_etcd = ("etcd_members", "storage", "storage_etcd", "storage_journal")
 
     def __init__(self, program, test):
         super().__init__(program, test)
         self.test = test
+        self.waits = "often" if program in self.with_etcd else "never"
         self.program = "tests/unit/test_" + program
 
     def run(self, stage, program):
@@ -86,7 +88,7 @@ class Unit(Test):
 class Sim(Test):
     program = "src/sim/sluice-sim"
     seconds = 200
-    sound_seeds = 200
+    sound_seeds = 50  # The suites majority/sim and sim/keeper run more.
     cluster = []  # The option that selects the kind of cluster.
 
     def __init__(self, seeds, faults=None, events=None):
