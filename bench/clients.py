@@ -2,9 +2,9 @@
 contenders for the same keys. For bench/failover and bench/restart.
 
 All of them run in one process, with asyncio. Each client uses one node, and switches to the next one
-when that node does not answer, or replies that it cannot serve the request. Every request and its reply are recorded, and Run.judge()
-gives the record to a checker of tests/cluster, which finds two holders of a key, and replies that
-contradict each other.
+when that node does not answer, or replies that it cannot serve the request. Every request and its
+reply are recorded, and Run.judge() gives the record to a checker of tests/cluster, which finds two
+holders of a key, and replies that contradict each other.
 """
 import asyncio
 import collections
@@ -21,6 +21,7 @@ sys.dont_write_bytecode = True
 from history import Record  # noqa: E402
 import checker  # noqa: E402
 from links import TROUBLE, ErrorReply, Links  # noqa: E402
+from live import encode  # noqa: E402
 from load import now, result_of, write_history  # noqa: E402
 
 S = 1_000_000_000  # nanoseconds
@@ -29,6 +30,17 @@ HOUR_MS = 3600000
 SHORT_MS = 5000
 HOT = ["hot%d" % i for i in range(4)]  # the keys of contenders
 HOT_MS = 500, 1000, 3000, 8000         # their leases
+BATCH = 1000                           # commands in one pipeline
+
+
+def pipeline(c, commands):
+    """Send commands in batches. Returns the replies."""
+    replies = []
+    for i in range(0, len(commands), BATCH):
+        part = commands[i:i + BATCH]
+        c.send_raw(b"".join(encode(words) for words in part))
+        replies += [c.reply() for _ in part]
+    return replies
 
 
 class Run:
