@@ -28,9 +28,9 @@
 #define DEADLINE_LONG_S 14000
 #define RESULTS_MAX 8
 #define PHASE_MS 5000 /* The limit of the short run. Of no effect on c: that is all. */
-#define POINTS_MIN 25  /* This many a phase has, however long that takes; */
-#define NESTED_MIN 2   /* and this many each moment of phase n. */
-#define MOMENTS 25     /* This many moments of phase n share it, and there are more. */
+#define POINTS_MIN 25 /* This many a phase has, however long that takes; */
+#define NESTED_MIN 2  /* and this many each moment of phase n. */
+#define MOMENTS 25    /* This many moments of phase n share it, and there are more. */
 #define NESTED_STRIDE 11
 #define GRANT_WITHIN_MS 2000 /* 150 are promised; the rest is for a busy machine. */
 #define SLEEP_MS 6000        /* How long a sleeper waits, if nobody wakes it. */

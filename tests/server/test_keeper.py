@@ -1918,6 +1918,7 @@ def nothing_is_forgotten_with_a_keeper(t):
         check_error(x("ACQUIRE", "dead"), "RECOVERING")
         check_error(x("CHECK", "dead", dead), "RECOVERING")
         check_error(x("RELEASE", "dead", dead), "RECOVERING")
+        check_error(x("BREAK", "dead", dead), "RECOVERING")
         check_error(tx("TX.COMMIT"), "STALE")
 
 

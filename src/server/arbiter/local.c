@@ -314,7 +314,8 @@ static void break_grant(struct request *r)
     if (lacks_journal(r)) return;
     int n = sl_table_break(s->table, s->now, r->key, r->fence, r->yes, &past);
     if (n == 0) {
-        if (!sl_local_waits_for_others(r)) sl_request_answer_number(r, 0);
+        if (!may_be_held(r) && !sl_local_waits_for_others(r))
+            sl_request_answer_number(r, 0);
         return;
     }
     if (n == 2) sl_histogram_add(&s->stats.hold_ms, past.held_ms);
