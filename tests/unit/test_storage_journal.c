@@ -6,39 +6,7 @@
 
 #include "test.h"
 
-#include "relay_stage.h"
-#include "storage_stage.h"
-
-#define ANSWER_MS 20000
-
-/* --- The stage ---------------------------------------------------------------- */
-
-static struct stage stage, second;
-
-/* Through the relay, and another next to it, to the same keys. */
-static int begin(void **state)
-{
-    stage_begin(&stage, &etcd_kind);
-    sl_storage_close(stage.storage);
-    stage.etcd.members = relay_begin(members.is[0].port);
-    stage.etcd.answer_ms = ANSWER_MS;
-    stage_open(&stage);
-    second = stage;
-    second.etcd.members = members.members;
-    stage_open(&second);
-    *state = &stage;
-    return 0;
-}
-
-static int end(void **state)
-{
-    (void)state;
-    relay_lose(RELAY_PASS, "", 0);
-    sl_storage_close(second.storage);
-    stage_end(&stage);
-    relay_end();
-    return 0;
-}
+#include "storage_relay_stage.h"
 
 static struct sl_storage_op record_of(uint64_t term,
                                       const struct sl_storage_write *writes,
