@@ -255,9 +255,21 @@ static void extend(struct request *r)
     sl_local_extended(r, need, left);
 }
 
+/* Whether this keeper has no authority. The next keeper may have ended any grant since. */
+static bool lacks_authority(const struct server *s)
+{
+    struct sl_table_stats table;
+    sl_table_stats(s->table, &table);
+    return sl_local_of(s)->reclaims && table.authority_until_ms <= s->now.ms;
+}
+
 static void check(struct request *r)
 {
     if (sl_local_waits_for_others(r)) return;
+    if (lacks_authority(r->s)) {
+        sl_local_refuse(r, SLUICE_ENOKEEPER);
+        return;
+    }
     bool held = sl_table_holds(r->s->table, r->s->now, r->key, r->fence);
     if (!held && (may_be_held(r) || may_be_lost(r))) return;
     sl_request_answer_number(r, held ? 1 : 0);
