@@ -1,8 +1,8 @@
-"""builds.py - links a program of a build again, with some of its source files changed.
+"""builds.py - relinks a program of a build with some of its source files changed.
 
-The build's own ninja file says how each object is compiled, of which files it was made, and how
-the program is linked. Only objects that depend on a changed file are compiled again; everything
-else is what the build has.
+The ninja file of the build has the compile command and the dependencies of each object, and the
+link command of the program. Only objects that depend on a changed file are compiled again; all
+other objects are those of the build.
 """
 import os
 import re
@@ -16,13 +16,13 @@ from patches import ROOT, SOURCES, Error, run_patch
 
 
 class Build:
-    """One build: build/plain, say."""
+    """One build directory, for example build/plain."""
 
     def __init__(self, directory):
         self.directory = os.path.abspath(directory)
         self.lock = threading.Lock()
-        self.commands = {}  # of a program: (compile commands, archives, link command)
-        self.made_of = None  # of an object: the files of ours that it was made of
+        self.commands = {}  # program: (compile commands, archives, link command)
+        self.made_of = None  # object: the files of this repository that it depends on
         if not os.path.exists(os.path.join(self.directory, "build.ninja")):
             raise Error("there is no build in %s; make one with `tools/build --tests %s all "
                         "test-programs`" % (directory, os.path.basename(self.directory)))
@@ -50,7 +50,7 @@ class Build:
         return found
 
     def steps(self, program):
-        """How a program is made: {object: words}, {archive: objects}, words of the link."""
+        """Returns {object: compile command}, {archive: objects}, link command of a program."""
         with self.lock:
             if self.made_of is None:
                 self.made_of = self.read_deps()
@@ -71,7 +71,7 @@ class Build:
             return self.commands[program]
 
     def link(self, program, tree, out, extra=()):
-        """Makes `out` of a program, with the files that a tree of sources has changed."""
+        """Links a program to the file `out`, using the changed files of a source tree."""
         compiles, archives, link = self.steps(program)
         link = list(link)
         objects = {name: tree.compiled(self, name, words) for name, words in compiles.items()
@@ -91,7 +91,7 @@ class Build:
             self.call(link)
 
     def compile_words(self, words, tree, out):
-        """A compile command that reads the sources of a tree, without its notes for ninja."""
+        """A compile command that reads the sources of a tree and writes no dependency file."""
         kept, skip = [], 0
         for word in words:
             if skip:
@@ -129,7 +129,7 @@ class Tree:
         self.link("", [name for name in os.listdir(ROOT) if not name.startswith(".")])
         for path in self.changed:
             if not os.path.exists(os.path.join(ROOT, path)):
-                raise Error("%s changes %s, which is not there. If the file was renamed, try:\n"
+                raise Error("%s changes %s, which does not exist. If the file was renamed, try:\n"
                             "    tools/mutant refresh %s" % (patch.path, path, patch.name))
             parents = path.split(os.sep)[:-1]
             for depth in range(len(parents)):
@@ -141,20 +141,20 @@ class Tree:
             run_patch(patch, directory)
 
     def link(self, inside, names):
-        """Makes a directory of links to files and directories of the repository."""
+        """Creates a directory of links to files and directories of the repository."""
         os.makedirs(os.path.join(self.directory, inside))
         for name in names:
             os.symlink(os.path.join(ROOT, inside, name), os.path.join(self.directory, inside, name))
 
     def copy_directory(self, inside):
-        """Replaces the link to a directory by a directory of links."""
+        """Replaces the link to a directory with a directory of links."""
         path = os.path.join(self.directory, inside)
         if os.path.islink(path):
             os.remove(path)
             self.link(inside, os.listdir(os.path.join(ROOT, inside)))
 
     def compiled(self, build, name, words):
-        """An object of a build, compiled of the sources of this tree."""
+        """Returns an object of a build, compiled from the sources of this tree."""
         if (build, name) not in self.objects:
             path = os.path.join(self.directory, "%d.o" % len(self.objects))
             build.call(build.compile_words(words, self.directory, path))

@@ -1,7 +1,7 @@
-/* filter.c - lets a test program of tests/unit run only some of its tests.
+/* filter.c - makes a program of tests/unit run only some of its tests.
  *
  * tests/mutants/run links it into such a program and names the test in the environment. Each line
- * is written at once, so that the log names the test in which an assert ends the program. */
+ * is flushed, so that the log names the test in which a failed assertion ends the program. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,19 +1,19 @@
 """kinds.py - the kinds of test that a `Test:` or `Soak:` line of a mutant can name.
 
-    unit PROGRAM TEST         a test of tests/unit/test_PROGRAM fails, or an assert does in it
-    sim SEEDS [FAULTS [EVENTS]]  the simulator fails in one of so many seeds
+    unit PROGRAM TEST         a test of tests/unit/test_PROGRAM fails, or an assertion in it
+    sim SEEDS [FAULTS [EVENTS]]  the simulator fails with one of the first SEEDS seeds
     keeper SEEDS [FAULTS [EVENTS]]  the same, in clusters on etcd
-    spec NAME                 tests/spec/NAME.spec does not hold for the lock table
+    spec NAME                 the lock table does not satisfy tests/spec/NAME.spec
     live SUITE/NAME PATTERN   a test of tests/SUITE/test_NAME.py fails: SUITE is cli, server or
                               storage (for sluice-offline)
-    kill PROGRAM ARGUMENT...  tests/kill/PROGRAM counts a wrong or inexact end
+    kill PROGRAM ARGUMENT...  tests/kill/PROGRAM counts a wrong or inexact final state
     journal PROGRAM [PART]    tests/journal/PROGRAM, on a disk in memory, reports a failure
     damage ARGUMENT...        tests/damage/segment reports a failure
     tx ANOMALY                tests/tx/kills.py finds this anomaly
     fuzz NAME                 tests/fuzz/run finds an input within two minutes
 
-TEST and PATTERN are patterns as the shell's. The same test must pass with the correct program,
-or its failure would mean nothing: that is the control.
+TEST and PATTERN are shell patterns. The same test must pass with the correct program: that is the
+control. Without it, a failure would not show that the test found the mutant.
 """
 import os
 import re
@@ -24,7 +24,7 @@ BOUNDED = os.path.join(ROOT, "tests", "tools", "bounded")
 
 
 class Found(Exception):
-    """Not an error: the test failed, which is what it is for. Says what was found."""
+    """The test found the mutant: it failed, as it should. The message names the failure."""
 
 
 class Skipped(Exception):
@@ -34,9 +34,9 @@ class Skipped(Exception):
 class Test:
     """One test. try_mutant() raises Found or returns the log; try_sound() raises an Error."""
 
-    program = None  # of a build; None if the test builds its own
+    program = None  # the program of a build; None if the test builds its own
     waits = "never"  # "often" and "mostly" let more tests run at once than there are processors
-    control = None  # tests of one name have the same control; None: as the line says
+    control = None  # tests with the same string share a control run; None: the line
 
     def __init__(self, *words):
         self.words = words
@@ -59,14 +59,15 @@ class Unit(Test):
         self.program = "tests/unit/test_" + program
 
     def run(self, stage, program):
-        # cmocka names each test as it begins, since an assert ends the program.
+        # With STDOUT, cmocka prints the name of each test when it starts. An assertion that fails ends
+        # the program, so the last name is that of the failed test.
         return stage.run([BOUNDED, str(self.seconds), *stage.fixed, program],
                          CMOCKA_MESSAGE_OUTPUT="STDOUT", SLUICE_UNIT_TEST=self.test,
                          TMPDIR=stage.memory, ASAN_OPTIONS="detect_leaks=0")
 
     def try_mutant(self, stage, program):
         status, log = self.run(stage, program)
-        # A crash or an endless loop may be an accident; a failed test or assert is not.
+        # Only a failed test or assertion counts: a crash or an endless loop may have another cause.
         if status == 134:
             found = re.findall(r"^\[ RUN +\] (\w+)$", log, re.M)[-1:]
         elif status in (0, 137, 139):
@@ -128,7 +129,7 @@ class Spec(Test):
         self.file = "tests/spec/%s.spec" % name
 
     def run(self, stage, program):
-        # The table does not check itself meanwhile, so that it is the spec that finds it.
+        # --unchecked turns the self-checks of the table off, so that only the spec can find the bug.
         return stage.run([BOUNDED, "100", program, "--unchecked", self.file])
 
     def try_mutant(self, stage, program):
@@ -147,7 +148,7 @@ class Live(Test):
     waits = "mostly"
     programs = {"cli": "src/cli/sluice", "server": "src/server/sluice-server",
                 "storage": "src/offline/sluice-offline"}
-    slow = ("server/keeper",)  # A whole cluster for each test.
+    slow = ("server/keeper",)  # Each test starts a cluster.
 
     def __init__(self, suite, pattern):
         super().__init__(suite, pattern)
@@ -166,7 +167,7 @@ class Live(Test):
         return status, log
 
     def try_mutant(self, stage, program):
-        # A reply that never comes need not be waited for as long as a slow one.
+        # The deadline is shorter than for the control, because a mutant often sends no reply.
         status, log = self.run(stage, program, 20 if self.suite in self.slow else 8)
         found = re.search(r"^not ok \d+ (?:- )?(\S+)", log, re.M)
         if status == 1 and found:
@@ -180,7 +181,7 @@ class Live(Test):
 
 
 class Counted(Test):
-    """Tests of the library in shared memory: they count what went wrong."""
+    """Tests of the library in shared memory, which print the number of failures."""
 
     waits = "often"
     sound, mutant, wrong = [], [], r"^not ok "
@@ -205,8 +206,8 @@ class Counted(Test):
 
 
 class Kill(Counted):
-    # Ten wrong ends are enough. The control stops after a moment, but not before the minimum
-    # that the program states: all of it runs in the suites kill/step and kill/stop.
+    # A mutant stops after ten failures. The control stops after 300 ms, but not before the minimum
+    # number of points of the program; the suites kill/step and kill/stop run all points.
     mutant, sound = ["--enough", "10"], ["--limit-ms", "300"]
     wrong = r"^not ok .*[ ,]([1-9]\d* (?:inexact|wrong))"
 
@@ -221,7 +222,7 @@ class Journal(Counted):
     def __init__(self, program, *part):
         super().__init__(program, *(["--only", *part] if part else []))
         self.program = "tests/journal/" + program
-        if program == "power":  # All of it runs in the suite journal/power.
+        if program == "power":  # The suite journal/power runs more.
             self.mutant, self.sound = ["--seed", "1"], ["--seed", "1", "--failures", "300"]
 
     def try_mutant(self, stage, program):
@@ -265,7 +266,7 @@ class Fuzz(Test):
         self.name = name
 
     def try_mutant(self, stage, program):
-        """The program is a tree of sources here: the fuzzer is built with another compiler."""
+        """`program` is a source tree: the fuzzer is built with another compiler."""
         status, log = stage.run([os.path.join(program, "tests/fuzz/run"), "--until-found",
                                  self.name], timeout=900, BUILD=program + ".build")
         found = re.search(r"^ok .*?: (found .*)", log, re.M)

@@ -31,7 +31,7 @@ FIELDS = ("Rule", "Test", "Soak")
 
 
 class Error(Exception):
-    """What is wrong, in words for the user."""
+    """An error message for the user."""
 
 
 class Patch:
@@ -46,7 +46,7 @@ class Patch:
 
     @property
     def files(self):
-        """[(path, blob)]: each file that it changes, and the version it was made against."""
+        """[(path, blob)]: each file that the patch changes, and the version that it was made against."""
         found = []
         for section in re.split(r"^(?=diff --git )", self.diff, flags=re.M)[1:]:
             path = re.match(r"diff --git a/(\S+) b/(\S+)\n", section)
@@ -95,13 +95,13 @@ def read(name):
         raise Error("%s: expected one line `Rule: ` with a sentence that ends with a full stop"
                     % path)
     if not values["Test"] and not values["Soak"]:
-        raise Error("%s: no `Test: ` or `Soak: ` line says which test must find it" % path)
+        raise Error("%s: expected a `Test: ` or `Soak: ` line that names the test that must find it" % path)
     patch = Patch(name, values["Rule"][0], values["Test"], values["Soak"], diff)
     if not patch.files:
-        raise Error("%s: it has no diff" % path)
+        raise Error("%s: the diff is missing" % path)
     for file, _ in patch.files:
         if file.split("/")[0] not in SOURCES:
-            raise Error("%s: it changes %s; a mutant changes files of src/ or include/ only"
+            raise Error("%s: the diff changes %s; a mutant can only change files of src/ and include/"
                         % (path, file))
     return patch
 
@@ -109,7 +109,7 @@ def read(name):
 # ---- applying ----
 
 def run_patch(patch, tree):
-    """Applies it to the files of a tree, exactly: lines may have moved, but not changed."""
+    """Applies the patch to a tree, without fuzz: the lines may have moved, but not changed."""
     done = subprocess.run(
         ("patch", "--fuzz=0", "--strip=1", "--batch", "--forward", "--no-backup-if-mismatch",
          "--reject-file=-", "--silent", "--directory", tree),
@@ -120,7 +120,7 @@ def run_patch(patch, tree):
 
 
 def mutated(patch, source_of):
-    """{path: text} after the patch, of the texts that source_of(path) returns."""
+    """Applies the patch to the texts that source_of(path) returns. Returns {path: new text}."""
     with tempfile.TemporaryDirectory(prefix="mutant.") as tree:
         for path, _ in patch.files:
             os.makedirs(os.path.join(tree, os.path.dirname(path)), exist_ok=True)
@@ -151,13 +151,13 @@ def write_text(path, text):
 # ---- making diffs ----
 
 def blob_of(text):
-    """The name that git gives to a file of this text."""
+    """The abbreviated git object name of this text."""
     data = text.encode()
     return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()[:12]
 
 
 def diff_of(path, before, after):
-    """One section of a patch."""
+    """The section of a patch for one file."""
     with tempfile.TemporaryDirectory(prefix="mutant.") as directory:
         sides = [os.path.join(directory, side) for side in ("a", "b")]
         write_text(sides[0], before)
@@ -170,7 +170,7 @@ def diff_of(path, before, after):
         path, path, blob_of(before), blob_of(after), done.stdout)
 
 
-# ---- carrying a patch over a change ----
+# ---- refreshing a patch ----
 
 def git(*args, data=None, good=(0,)):
     done = subprocess.run(("git", "-C", ROOT) + args, input=data, text=True,
@@ -181,7 +181,7 @@ def git(*args, data=None, good=(0,)):
 
 
 def renamed(path):
-    """Where a file went that is not there any more: as git finds it, or an error."""
+    """The new path of a file that was renamed, from the git history."""
     for _ in range(20):
         if os.path.exists(os.path.join(ROOT, path)):
             return path
@@ -217,7 +217,7 @@ WORD = re.compile(r"\s|\w+|\W")
 
 
 def merge_words(ours, base, theirs):
-    """A merge word by word, which gets over a renamed function; None if edits overlap."""
+    """A word-by-word merge, which can handle a renamed function; None if edits overlap."""
     words = WORD.findall(base)
     edits = set()
     for side in (ours, theirs):
@@ -245,7 +245,7 @@ def resolve(merged):
 
 
 class Conflict(Error):
-    """A merge that a person must make: texts has the files with the usual marks."""
+    """A merge that must be done by hand. `texts` has the files with conflict markers."""
 
     def __init__(self, message, texts):
         super().__init__(message)
@@ -253,9 +253,9 @@ class Conflict(Error):
 
 
 def refresh(patch):
-    """The patch for the files as they are now; and how: `unchanged`, `merged`, `by words`.
+    """Returns the patch for the current files, and `unchanged`, `merged` or `by words`.
 
-    Raises Conflict if the change to a file and the mutant change the same words.
+    Raises Conflict if the mutant and a later change edit the same words.
     """
     bases = {}
     for path, blob in patch.files:
