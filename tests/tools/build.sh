@@ -1,5 +1,5 @@
 #!/bin/bash
-# build.sh - tests tools/build --progress with a ninja that builds nothing.
+# build.sh - tests the output of tools/build with a fake ninja.
 set -eu
 cd "$(dirname "$0")/../.."
 . tests/tools/tap.sh
@@ -21,16 +21,16 @@ on_terminal() { script -qec "tools/build $* plain" /dev/null; }
 
 same "the first build shows one line" "$(build --progress 2>&1)" \
     "Building Sluice in $BUILD/plain ..."
-same "on standard error" "$(build --progress 2>/dev/null)" ""
+same "the line goes to standard error" "$(build --progress 2>/dev/null)" ""
 says "a terminal shows a counter" 'Building Sluice in .* \.\.\. \[2/2\]' on_terminal --progress
 same "--quiet shows nothing" "$(build --quiet 2>&1)" ""
 program ninja 'echo "ninja: Entering directory"; echo "ninja: no work to do."'
 same "nothing is shown if there is nothing to build" "$(build --progress 2>&1)" ""
 program ninja 'echo "[1/9] Generating bench/commit.h with a custom command"'
-same "nor for the file that is made every time" "$(build --progress 2>&1)" ""
+same "the file that every build generates does not count" "$(build --progress 2>&1)" ""
 program ninja 'echo "[1/2] Compiling a"; echo "a.c:1: error" >&2; exit 1'
 fails "a build that fails prints its output" 'a.c:1: error' build --progress
-fails "also with --quiet" 'a.c:1: error' build --quiet
+fails "a build that fails with --quiet prints its output" 'a.c:1: error' build --quiet
 fails "an unknown kind lists the kinds" 'unknown kind "fast"; use plain' tools/build fast
 same "no temporary file is left" "$(TMPDIR=$work/tmp; export TMPDIR; mkdir "$TMPDIR"
     build --progress >/dev/null 2>&1; ls "$TMPDIR")" ""

@@ -1,7 +1,7 @@
 #!/bin/bash
-# checks.sh BUILD - each check of tools/ is fed a bad sample, and must refuse it.
+# checks.sh BUILD - tests that each check of tools/ accepts a good sample and rejects bad ones.
 #
-# A check that cannot fail is worse than none. Every sample is a small tree of its own.
+# Every sample is a small source tree.
 set -eu
 cd "$(dirname "$0")/../.."
 root=$PWD
@@ -14,7 +14,7 @@ fresh() {
     rm -rf "$tree"
     mkdir -p "$tree"
 }
-put() { # put FILE: what comes on stdin
+put() { # put FILE: write stdin to a file of the tree
     mkdir -p "$tree/$(dirname "$1")"
     cat >"$tree/$1"
 }
@@ -35,7 +35,7 @@ good_layers() {
     echo '#include "server/forward/forward.h"' | put src/server/arbiter/remote.c
 }
 good_layers
-passes "layers: includes that point down are fine" layers
+passes "layers: includes of lower layers are accepted" layers
 good_layers; echo '#include "canal/slot.h"' | put src/locks/bad.c
 fails "layers: locks may not include canal" 'locks (layer 1) includes canal/slot.h' layers
 good_layers; echo ' #  include "server/loop.h"' | put src/canal/bad.h
@@ -45,24 +45,24 @@ fails "layers: canal may not include client, which is in the same layer" 'client
 good_layers; echo '#include "locks/table.h"' | put src/cli/bad.c
 fails "layers: cli may include base and sluice.h only" 'cli includes base and sluice.h only' layers
 good_layers; echo '#include <locks/table.h>' | put src/base/bad.c
-fails "layers: a header of ours in angle brackets is found" 'in quotes' layers
+fails "layers: an internal header in angle brackets is rejected" 'in quotes' layers
 good_layers; echo '#include "slot.h"' | put src/canal/bad.c
-fails "layers: an include without its directory is refused" 'with their directory' layers
+fails "layers: an include without its directory is rejected" 'with their directory' layers
 good_layers; echo '#include "../core/table.h"' | put src/canal/bad.c
-fails "layers: an include with .. is refused" 'from src/' layers
+fails "layers: an include with .. is rejected" 'from src/' layers
 good_layers; echo '#include "canal/slot.h"' | put include/sluice.h
-fails "layers: the public header may not include ours" 'public header' layers
+fails "layers: the public header may not include an internal header" 'public header' layers
 good_layers; echo 'int x;' | put src/utils/bad.c
-fails "layers: a directory without a layer is refused" 'no layer' layers
+fails "layers: a directory without a layer is rejected" 'no layer' layers
 good_layers; echo '#include "server/arbiter/majority.h"' | put src/server/command/bad.c
 fails "layers: a command may not include an arbiter" \
     'command/bad.c (layer 5 of server) includes server/arbiter/majority.h (layer 6)' layers
 good_layers; echo '#include "server/net/links.h"' | put src/server/observe/bad.c
 fails "layers: observe may not include links" 'includes server/net/links.h' layers
 good_layers; echo '#include "server/server.h"' | put src/server/data/bad.h
-fails "layers: a file on disk does not know the server" 'includes server/server.h' layers
+fails "layers: data may not include the server" 'includes server/server.h' layers
 fresh
-fails "layers: an empty tree is not a clean one" 'nothing to check' layers
+fails "layers: an empty tree is rejected" 'nothing to check' layers
 
 # ---- check_pure.sh ----
 
@@ -88,7 +88,7 @@ long now(void) { return time(0); }
 END
 }
 good_pure
-passes "pure: memory, strings and each other are fine; canal is not looked at" pure
+passes "pure: memory, strings and other pure modules are accepted; canal is not checked" pure
 good_pure; object locks_clock <<'END'
 #include <time.h>
 long now(void) { struct timespec t; clock_gettime(CLOCK_REALTIME, &t); return t.tv_sec; }
@@ -103,9 +103,9 @@ good_pure; object tx_dice <<'END'
 #include <stdlib.h>
 int dice(void) { return rand(); }
 END
-fails "pure: tx may not draw random numbers" 'uses rand' pure
+fails "pure: tx may not use random numbers" 'uses rand' pure
 fresh
-fails "pure: no object is not a pure one" 'no object' pure
+fails "pure: a directory without objects is rejected" 'no object' pure
 
 # ---- check_symbols.sh ----
 
@@ -117,19 +117,19 @@ fresh
 printf 'SLUICE_API int sluice_a(void);\nSLUICE_API const char *sluice_b(int x,\n    int y);\n' |
     put api.h
 echo 'int sluice_a(void){return 0;} int sluice_b(void){return 0;}' | library
-passes "symbols: what is declared and no more is fine" symbols
+passes "symbols: a library that exports exactly the declared functions is accepted" symbols
 echo 'int sluice_a(void){return 0;}' | library
-fails "symbols: a function that is not exported" 'not exported: sluice_b' symbols
+fails "symbols: a declared function that is not exported is rejected" 'not exported: sluice_b' symbols
 echo 'int sluice_a(void){return 0;} int sluice_b(void){return 0;} int leak;' | library
-fails "symbols: a symbol that leaks" 'not declared: leak' symbols
+fails "symbols: an exported symbol that is not declared is rejected" 'not declared: leak' symbols
 echo 'int sluice_a(void){return 0;} int sluice_b(void){return 0;}' |
     library -Wl,--no-as-needed -lm
-fails "symbols: a second library" 'needs: libm' symbols
+fails "symbols: a dependency other than libc is rejected" 'needs: libm' symbols
 
 # ---- check_hardening.sh ----
 
-# main() copies what it is given into an array, by a function of libc that can be fortified.
-sample() { # sample FLAG...: a program with all protections, but for what the flags undo
+# main() copies its argument into an array with a libc function that can be fortified.
+sample() { # sample FLAG...: a program with all protections except those that the flags disable
     local cet=-fcf-protection
     [ "$(uname -m)" = x86_64 ] || cet=-mbranch-protection=standard
     fresh
@@ -147,7 +147,7 @@ END
 }
 hardening() { tools/check_hardening.sh "$tree/program"; }
 sample
-passes "hardening: a program with all of it is fine" hardening
+passes "hardening: a program with all protections is accepted" hardening
 sample -no-pie -fno-pie
 fails "hardening: no PIE" 'no PIE' hardening
 sample -Wl,-z,norelro
@@ -159,11 +159,11 @@ fails "hardening: an executable stack" 'the stack is executable' hardening
 sample -fno-stack-protector
 fails "hardening: no stack protector" 'no stack protector' hardening
 sample -U_FORTIFY_SOURCE
-fails "hardening: nothing is fortified" 'no fortified function' hardening
+fails "hardening: no fortified function" 'no fortified function' hardening
 if [ "$(uname -m)" = x86_64 ]; then sample -fcf-protection=none; else sample -mbranch-protection=none; fi
 fails "hardening: no landing pads" 'no CET\|no BTI' hardening
 echo text | put program
-fails "hardening: a text is no program" 'not a program or library' hardening
+fails "hardening: a text file is rejected" 'not a program or library' hardening
 
 # ---- check_words.sh ----
 
@@ -178,33 +178,33 @@ END
 words() { SLUICE_WORDS=$work/words.txt tools/check_words.sh "$tree"; }
 fresh
 echo '/* A fencing token, a TTL, a semaphore: the waiter has a lease. */' | put src/locks/a.c
-passes "words: the words of other systems are fine" words
+passes "words: common terms are accepted" words
 echo 'The server answers who waits.' | put docs/a.md
-fails "words: an idiom in a document" 'write: waiter' words
+fails "words: an idiom of kind docs in a document is rejected" 'write: waiter' words
 rm "$tree/docs/a.md"
 echo '/* The server answers who waits. */' | put src/locks/b.c
-passes "words: an idiom in documents only, in a source" words
+passes "words: an idiom of kind docs in a source file is accepted" words
 echo '/* A client waits in line. */' | put src/locks/b.c
-fails "words: an idiom in sources" 'write: queue' words
+fails "words: an idiom of kind source in a source file is rejected" 'write: queue' words
 rm "$tree/src/locks/b.c"
 echo 'A client waits in line.' | put tests/a.py
-passes "words: an idiom in sources, in a test" words
+passes "words: an idiom of kind source in a test is accepted" words
 echo '# Two frobs at once.' | put tests/a.py
-fails "words: an idiom everywhere, in a test" 'write: widget' words
+fails "words: an idiom of kind all in a test is rejected" 'write: widget' words
 rm "$tree/tests/a.py"
 echo 'int frob_count = 3;' | put src/locks/a.c
-passes "words: a part of a name is another word" words
+passes "words: an idiom inside a longer name is accepted" words
 echo 'A frob.' | put docs/history.md
 echo 'A frob, who waits.' | put docs/old.md
-passes "words: what is allowed in one file" words
+passes "words: an allowed idiom in its file is accepted" words
 echo 'A frob.' | put docs/other.md
-fails "words: is not allowed in another" 'docs/other.md' words
+fails "words: the same idiom in another file is rejected" 'docs/other.md' words
 fresh
-fails "words: an empty tree is not a clean one" 'nothing to check' words
+fails "words: an empty tree is rejected" 'nothing to check' words
 printf 'no\tfrobs?\twidget\n' >"$work/words.txt"
-fails "words: a kind that there is not" 'unknown kind "no"' words
+fails "words: an unknown kind is rejected" 'unknown kind "no"' words
 printf 'allow\tdocs/a.md\tfrobs?\ta quotation\n' >"$work/words.txt"
-fails "words: a list without an idiom" 'lists no idiom' words
+fails "words: a list without an idiom is rejected" 'lists no idiom' words
 
 # ---- messages ----
 
@@ -222,13 +222,13 @@ void f(struct call *call)
     snprintf(text, sizeof text, "%" PRId64 " bytes", n);
 }
 END
-says "messages: an error reply, joined" 'a.c:4.reply.the key is too long$' messages reply
-says "messages: a log line" 'a.c:6.log.the disk is full$' messages log
-says "messages: a number" 'a.c:8.reply.%d bytes$' messages reply
-same "messages: neither comments nor assertions" "$(messages reply | wc -l)" 2
-same "messages: of one kind" "$(messages log | wc -l)" 1
-fails "messages: a kind without messages" 'no messages of this kind' messages cli
-says "messages: those of the server" 'reply.unknown command' tools/messages --kind reply
+says "messages: the parts of a string are joined" 'a.c:4.reply.the key is too long$' messages reply
+says "messages: a log line is listed" 'a.c:6.log.the disk is full$' messages log
+says "messages: a format macro is listed as %d" 'a.c:8.reply.%d bytes$' messages reply
+same "messages: comments and assertions are not listed" "$(messages reply | wc -l)" 2
+same "messages: --kind selects one kind" "$(messages log | wc -l)" 1
+fails "messages: a kind without messages is an error" 'no messages of this kind' messages cli
+says "messages: the messages of the server are listed" 'reply.unknown command' tools/messages --kind reply
 
 # ---- check_docs.sh ----
 
@@ -301,15 +301,15 @@ END
 END
 }
 good_docs
-passes "docs: a small tree with all that is needed" docs
+passes "docs: a small tree with complete documents is accepted" docs
 good_docs; echo 'SLUICE_API int sluice_new(void);' >>"$tree/include/sluice.h"
 fails "docs: a function without its section" 'no section for sluice_new' docs
 good_docs; sed -i '/EFULL/d' "$tree/man/sluice.h.3"
 fails "docs: a status without its item" 'no item .*SLUICE_EFULL' docs
 good_docs; sed -i 's/-1 , FULL/-2 , FULL/' "$tree/man/sluice.h.3"
-fails "docs: a status with another number" 'no item .*SLUICE_EFULL' docs
+fails "docs: a status with the wrong number" 'no item .*SLUICE_EFULL' docs
 good_docs; sed -i 's/sluice_thing/thing/' "$tree/man/sluice.h.3"
-fails "docs: a struct that is not mentioned" 'nothing about sluice_thing' docs
+fails "docs: a struct that the man page does not mention" 'nothing about sluice_thing' docs
 good_docs; echo 'Run `make serve`.' >>"$tree/README.md"
 fails "docs: a make target that does not exist" 'no `make serve`' docs
 good_docs; printf '    $ make fly\n' >>"$tree/README.md"
@@ -317,21 +317,21 @@ fails "docs: a make target in an example" 'no `make fly`' docs
 good_docs; echo 'See `tools/nothing.sh`.' | put HACKING.md
 fails "docs: a file that does not exist" 'no tools/nothing.sh' docs
 good_docs; echo 'See [that](docs/nothing.md).' | put HACKING.md
-fails "docs: a link to nothing" 'no docs/nothing.md' docs
+fails "docs: a link to a file that does not exist" 'no docs/nothing.md' docs
 good_docs; echo 'See [syntax](docs/commands/take.md#syntax).' | put HACKING.md
-passes "docs: a link to a heading" docs
+passes "docs: a link to a heading is accepted" docs
 good_docs; echo 'See [syntax](docs/commands/take.md#reply).' | put HACKING.md
 fails "docs: a link to a heading that does not exist" 'no heading for .*take.md#reply' docs
 good_docs; echo '`everybody_is_lost`' >>"$tree/docs/guarantees.md"
-fails "docs: a promise with a test that does not exist" 'everybody_is_lost' docs
+fails "docs: a guarantee with a test that does not exist" 'everybody_is_lost' docs
 good_docs; echo '`tests/unit/test_a.c:another`' >>"$tree/docs/guarantees.md"
-fails "docs: a promise with a test that is not in that file" 'has no another' docs
+fails "docs: a guarantee with a test that is not in that file" 'has no another' docs
 good_docs; echo 'K3' >>"$tree/docs/guarantees.md"
-fails "docs: a promise with a case that no test speaks of" 'speaks of K3' docs
+fails "docs: a guarantee with a case that no test mentions" 'speaks of K3' docs
 good_docs; echo 'We promise.' >"$tree/docs/guarantees.md"
-fails "docs: promises without a test" 'names no test' docs
+fails "docs: guarantees without a test" 'names no test' docs
 good_docs; printf 'It is pro%s.\n' ved >>"$tree/README.md"
-fails "docs: certainty outside of guarantees.md" 'may use this word' docs
+fails "docs: a claim of proof outside of guarantees.md" 'may use this word' docs
 good_docs; echo 'make check' >"$tree/.ci/run"
 fails "docs: a .ci/run that runs something else" '.ci/run does not' docs
 
@@ -342,35 +342,35 @@ fails "docs: a new command without a page" 'no page for GO' docs
 good_docs; sed -i 's/LOOK/PEEK/' "$tree/src/commands.def"
 fails "docs: a page without a command" 'look.md: unknown command LOOK' docs
 good_docs; sed -i 's/WAIT ms/WAIT s/' "$tree/docs/commands/take.md"
-fails "docs: a page with another syntax" 'should stand: TAKE key \[SHARED' docs
+fails "docs: a page with a different syntax" 'should stand: TAKE key \[SHARED' docs
 good_docs; sed -i 's/^```redis/```/' "$tree/docs/commands/take.md"
 fails "docs: a page that does not begin with an example" 'no example before' docs
 good_docs; sed -i 's/A> LOOK/A> TAKE db/' "$tree/docs/commands/look.md"
-fails "docs: a page whose example is of another command" 'no example of LOOK' docs
+fails "docs: a page whose example shows another command" 'no example of LOOK' docs
 good_docs; sed -i 's/^# LOOK/# Look/' "$tree/docs/commands/look.md"
-fails "docs: a page with another title" 'should begin with' docs
+fails "docs: a page with the wrong title" 'should begin with' docs
 good_docs; sed -i '/LOOK/d' "$tree/docs/commands/README.md"
-fails "docs: a command that the list does not have" 'no line .*LOOK' docs
+fails "docs: a command that is not in the list" 'no line .*LOOK' docs
 good_docs; sed -i 's/See it/Inspect it/' "$tree/docs/commands/README.md"
-fails "docs: a command with another summary in the list" 'no line .*See it' docs
+fails "docs: a command with the wrong summary in the list" 'no line .*See it' docs
 good_docs; sed -i '/`socket`/d' "$tree/docs/server.md"
 fails "docs: a setting that is not in the table" 'no row .*socket' docs
 good_docs; sed -i 's/`5625`/`6379`/' "$tree/docs/server.md"
-fails "docs: a setting with another default" 'no row .*5625' docs
+fails "docs: a setting with the wrong default" 'no row .*5625' docs
 good_docs; sed -i '/`port`/a | `speed` | `9` | how fast |' "$tree/docs/server.md"
 fails "docs: a setting that does not exist" 'no setting speed' docs
 good_docs; echo 'nothing' | put man/sluice-serve.1.in
 fails "docs: a man page without the settings" 'sluice-serve.1.in: no line' docs
 good_docs; echo 'int x;' | put src/cli/table.c
-fails "docs: a man page from another table" 'should include settings.def' docs
+fails "docs: a man page that is not generated from settings.def" 'should include settings.def' docs
 good_docs; echo 'See also `STEAL key`.' >>"$tree/docs/commands/take.md"
-fails "docs: a page that speaks of a command that does not exist" 'unknown command or option STEAL' docs
+fails "docs: a page that mentions a command that does not exist" 'unknown command or option STEAL' docs
 good_docs; printf '```redis\nB> STEAL db\n```\n' >>"$tree/README.md"
 fails "docs: an example of a command that does not exist" 'unknown command STEAL in' docs
 good_docs; : >"$tree/src/commands.def"
-fails "docs: no command at all" 'lists no command' docs
+fails "docs: a table without commands" 'lists no command' docs
 good_docs; : >"$tree/src/settings.def"
-fails "docs: no setting at all" 'lists no setting' docs
+fails "docs: a table without settings" 'lists no setting' docs
 
 # ---- fmt, check_shell.sh, check_man.sh ----
 
@@ -378,35 +378,35 @@ fmt() { SLUICE_ROOT=$tree tools/fmt --check; }
 fresh
 cp .clang-format "$tree"
 printf 'int f(void)\n{\n    return 0;\n}\n' | put src/a.c
-passes "fmt: a file as it should be" fmt
+passes "fmt: a formatted file is accepted" fmt
 printf 'int f(void){return 0;}\n' | put src/a.c
-fails "fmt: a file that would change" 'clang-format' fmt
+fails "fmt: a file that clang-format would change is rejected" 'clang-format' fmt
 
 shell() { tools/check_shell.sh "$tree"; }
 fresh
 printf '#!/bin/sh\necho "$1"\n' | put tools/a
-passes "shell: a good script" shell
+passes "shell: a correct script is accepted" shell
 printf '#!/bin/sh\necho $1\n' | put tools/a
-fails "shell: a script without quotes" 'SC2086' shell
+fails "shell: a variable without quotes is rejected" 'SC2086' shell
 fresh
-fails "shell: no script is not a good one" 'no script' shell
+fails "shell: a tree without scripts is rejected" 'no script' shell
 
 man() { tools/check_man.sh "$tree"; }
 fresh
 cp man/sluice.h.3 "$work/page"
 put man/a.3 <"$work/page"
-passes "man: our page" man
+passes "man: a correct page is accepted" man
 printf '.Dd\n.Xx nonsense\n' | put man/a.3
-fails "man: a page that mandoc does not understand" 'a.3' man
+fails "man: a page with mandoc errors is rejected" 'a.3' man
 built_man() { tools/check_man.sh "$tree" "$tree/build"; }
 put man/a.3 <"$work/page"
 put man/b.3.in <"$work/page"
-fails "man: a template whose page is nowhere" 'b.3.in: the page was not built' man
-fails "man: a template whose page was not built" 'b.3.in: the page was not built in' built_man
+fails "man: a template without a build directory is rejected" 'b.3.in: the page was not built' man
+fails "man: a template whose page was not built is rejected" 'b.3.in: the page was not built in' built_man
 put build/man/b.3 <"$work/page"
-passes "man: a page that was built" built_man
+passes "man: a page in the build directory is accepted" built_man
 printf '.Dd\n.Xx nonsense\n' | put build/man/b.3
-fails "man: a page that was built, and that mandoc does not understand" 'b.3' built_man
+fails "man: a built page with mandoc errors is rejected" 'b.3' built_man
 
 # ---- --help ----
 
@@ -416,10 +416,10 @@ for tool in tools/*; do
     fi
 done
 
-# ---- and the real library ----
+# ---- the library of this build ----
 
 same "symbols: the header declares functions" \
     "$([ "$(tools/api_names | wc -l)" -ge 18 ] && echo many)" many
-passes "symbols: the library that was built" tools/check_symbols.sh "$build"
+passes "symbols: the library of this build is accepted" tools/check_symbols.sh "$build"
 
 done_testing

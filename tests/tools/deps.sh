@@ -23,7 +23,7 @@ has() { # has TOOL BODY
     { echo '#!/bin/sh'; echo "$2"; } >"$work/bin/$1"
     chmod +x "$work/bin/$1"
 }
-# An apt-get that installs by making the commands appear.
+# An apt-get that creates the commands of the packages.
 apt() {
     has apt-get "echo \"apt-get \$*\" >>'$work/calls'
 [ \"\$1\" = install ] || exit 0
@@ -41,7 +41,7 @@ same "it prints nothing if no package is missing" "$(deps 2>&1)" ""
 machine $all
 apt
 deps >/dev/null
-same "and apt-get is not called" "$(cat "$work/calls")" ""
+same "it does not call apt-get if no package is missing" "$(cat "$work/calls")" ""
 
 machine cc gcc
 fails "--check lists the missing packages" 'Missing packages: meson ninja-build pkg-config$' \
@@ -77,10 +77,10 @@ apt
 export SLUICE_TEST_UID=1000
 fails "without root and sudo it prints the command for root" 'Run as root' \
     deps build
-same "and calls nothing" "$(cat "$work/calls")" ""
+same "without root and sudo it does not call apt-get" "$(cat "$work/calls")" ""
 has sudo "echo sudo >>'$work/calls'; exec \"\$@\""
 passes "with sudo it uses sudo" deps build
-says "for every call" '^sudo$' head -n 1 "$work/calls"
+says "apt-get runs under sudo" '^sudo$' head -n 1 "$work/calls"
 unset SLUICE_TEST_UID
 
 machine cc
@@ -90,6 +90,6 @@ machine cc
 has apt-get ''
 fails "an installation that installs nothing is a failure" 'but are not found' deps build
 machine cc
-fails "without apt-get it says so" 'no apt-get' deps build
+fails "without apt-get it prints an error" 'no apt-get' deps build
 
 done_testing

@@ -1,5 +1,5 @@
 #!/bin/bash
-# header.sh - sluice.h stands alone, in every dialect that may include it.
+# header.sh - tests that sluice.h compiles on its own in each supported version of C and C++.
 set -eu
 cd "$(dirname "$0")/../.."
 . tests/tools/tap.sh

@@ -1,5 +1,5 @@
 #!/bin/bash
-# mutant.sh - tools/mutant and tests/mutants/run, on a small project of their own.
+# mutant.sh - tests tools/mutant and tests/mutants/run in a small project.
 set -eu
 cd "$(dirname "$0")/../.."
 . tests/tools/tap.sh
@@ -86,18 +86,18 @@ clean() { [ -z "$(git status --porcelain -- src)" ]; }
 # ---- new ----
 
 large='unit limit large_numbers_are_rejected'
-fails "a mutant needs an edit" "no file of src or include differs" \
+fails "new fails without an edited file" "no file of src or include differs" \
     mutant new base-no-limit --rule 'Large numbers are rejected.' --test "$large"
 edit src/base/limit.c 's/n <= LIMIT/n <= LIMIT + 1/'
-fails "a mutant needs a rule and a test" "needs --rule and --test" mutant new base-no-limit
-fails "a rule is a sentence" "full stop" mutant new base-no-limit --rule Limit --test "$large"
-fails "a test is of a known kind" 'unknown kind of test "foo"' \
+fails "new fails without a rule and a test" "needs --rule and --test" mutant new base-no-limit
+fails "a rule must be a sentence" "full stop" mutant new base-no-limit --rule Limit --test "$large"
+fails "a test of an unknown kind is rejected" 'unknown kind of test "foo"' \
     mutant new base-no-limit --rule 'Large numbers are rejected.' --test 'foo bar'
-fails "a name starts with a directory" "lower-case words" \
+fails "a name must start with a directory" "lower-case words" \
     mutant new limit --rule 'Large numbers are rejected.' --test "$large"
 passes "new makes a patch of an edited file" \
     mutant new base-no-limit --rule 'Large numbers are rejected.' --test "$large"
-passes "it restores the file" clean
+passes "new restores the file" clean
 says "the patch records the version that it was made against" "^index $(blob src/base/limit.c)\.\." \
     patch_of base-no-limit
 says "list shows the rule" "Large numbers are rejected" mutant list 'base-*'
@@ -111,7 +111,7 @@ commit 'two mutants'
 
 says "a mutant is found by its test" "^ok 2 - base-no-limit is found by $large" \
     mutant run base-no-limit
-says "so is one in a header" "^ok 2 - base-large-limit is found" mutant run base-large-limit
+says "a mutant in a header is found" "^ok 2 - base-large-limit is found" mutant run base-large-limit
 negative='unit limit negative_numbers_are_rejected'
 edit src/base/limit.c 's/n <= LIMIT/n <= LIMIT + 1/'
 mutant new base-not-found --rule 'Large numbers are rejected.' --test "$negative" >/dev/null
@@ -119,19 +119,19 @@ fails "a mutant that its test does not find is a failure" "^not ok .*base-not-fo
     mutant run base-not-found
 edit src/base/limit.c 's/n <= LIMIT/n <= LIMIT + 1/'
 mutant new base-not-found --test 'unit limit nothing' >/dev/null
-fails "so is a test that does not exist" "has no test nothing" mutant run base-not-found
+fails "a test that does not exist is a failure" "has no test nothing" mutant run base-not-found
 rm tests/mutants/base-not-found.patch
 edit tests/unit/test_limit.c 's/is_accepted(11)/is_accepted(1)/'
-fails "so is a test that fails without the mutant" "^not ok 1 - without a mutant $large" \
+fails "a test that fails without the mutant is a failure" "^not ok 1 - without a mutant $large" \
     mutant run base-no-limit
 git checkout -q tests
 tools/build
-fails "so is a name that no mutant has" "there is no mutant base-x" \
+fails "a name that no mutant has is a failure" "there is no mutant base-x" \
     tests/mutants/run ./build/plain base-x
 passes "build links a program with the bug" mutant build base-no-limit tests/unit/test_limit out
-fails "which fails" "large_numbers_are_rejected" ./out
+fails "the program with the bug fails its test" "large_numbers_are_rejected" ./out
 rm out
-passes "the build itself stays as it was" build/plain/tests/unit/test_limit
+passes "the original build is not changed" build/plain/tests/unit/test_limit
 
 # ---- refresh ----
 
@@ -139,34 +139,34 @@ edit src/base/limit.c 's/(int n)/(const int n)/'
 fails "a patch whose lines have changed does not apply" "tools/mutant refresh base-no-limit" \
     mutant run base-no-limit
 says "refresh merges a change nearby" "base-no-limit.patch: merged$" mutant refresh base-no-limit
-says "then the patch applies again, and is found" "^ok 2 - base-no-limit is found" \
+says "the refreshed patch applies, and the mutant is found" "^ok 2 - base-no-limit is found" \
     mutant run base-no-limit
 commit nearby
 edit src/base/limit.c 's/n <= LIMIT/n <= LARGEST/'
 edit src/base/limit.h 's/LIMIT/LARGEST/'
 says "refresh merges a renamed constant word by word" "base-no-limit.patch: merged word by word" \
     mutant refresh
-says "and keeps the bug" "^+    return n <= LARGEST + 1;" patch_of base-no-limit
+says "the merged patch keeps the bug" "^+    return n <= LARGEST + 1;" patch_of base-no-limit
 commit renamed
 git mv src/base/limit.c src/base/bound.c
 says "refresh follows a renamed file" "merged" mutant refresh base-no-limit
-says "to its new name" "^+++ b/src/base/bound.c" patch_of base-no-limit
+says "the refreshed patch has the new file name" "^+++ b/src/base/bound.c" patch_of base-no-limit
 commit moved
 ninja_file src/base/bound.c
-says "and the mutant is found there" "^ok 2 - base-no-limit is found" mutant run base-no-limit
-same "refresh leaves patches alone that need nothing" "$(mutant refresh)" ""
+says "the mutant is found in the renamed file" "^ok 2 - base-no-limit is found" mutant run base-no-limit
+same "refresh does not change patches that are up to date" "$(mutant refresh)" ""
 
 edit src/base/bound.c 's/n <= LARGEST/n < LARGEST - 1/'
 fails "refresh reports a conflict" "^<<<<<<< src/base/bound.c" mutant refresh base-no-limit
-passes "and leaves the patch as it was" git diff --exit-code tests/mutants
+passes "a conflict does not change the patch" git diff --exit-code tests/mutants
 commit conflict
-says "apply puts the conflict into the file" "has a conflict" mutant apply base-no-limit
-fails "which new does not take" "not resolved" mutant new base-no-limit
+says "apply writes the conflict to the file" "has a conflict" mutant apply base-no-limit
+fails "new rejects an unresolved conflict" "not resolved" mutant new base-no-limit
 git checkout -q src
 edit src/base/bound.c 's/n < LARGEST - 1/n < LARGEST + 2/'
 passes "new replaces a mutant and keeps its rule" mutant new base-no-limit
-says "and its test" "^Test: $large" patch_of base-no-limit
-says "and it is found" "^ok 2 - base-no-limit is found" mutant run base-no-limit
+says "the replaced mutant keeps its test" "^Test: $large" patch_of base-no-limit
+says "the replaced mutant is found" "^ok 2 - base-no-limit is found" mutant run base-no-limit
 
 # ---- the mutants of this repository ----
 
@@ -174,5 +174,5 @@ cd "$OLDPWD"
 unset BUILD
 suites=$(tests/run --list 'mutants/*' | grep -o '[a-z0-9]*-[*]' | sort -u)
 prefixes=$(find tests/mutants -name '*.patch' -printf '%f\n' | sed 's/-.*/-*/' | sort -u)
-same "tests/run tries the mutants of each directory" "$prefixes" "$suites"
+same "tests/run runs the mutants of each directory" "$prefixes" "$suites"
 done_testing

@@ -1,5 +1,5 @@
 #!/bin/bash
-# pictures.sh BUILD - the pictures of README.md are readable, and the scripts that make them work.
+# pictures.sh BUILD - tests the pictures of README.md and the scripts that generate them.
 set -eu
 cd "$(dirname "$0")/../.."
 . tests/tools/tap.sh
@@ -22,7 +22,7 @@ done
 
 passes "the recording shows what sluice run prints" tools/record --check "$sluice" "$images/run.svg"
 sed 's/waiting for/looking at/' "$images/run.svg" >"$work/old.svg"
-fails "a recording with another text is out of date" 'out of date' \
+fails "a recording with a different text is out of date" 'out of date' \
     tools/record --check "$sluice" "$work/old.svg"
 fails "record: wrong usage" 'tools/record SLUICE FILE.svg' tools/record
 
@@ -31,23 +31,23 @@ fails "record: wrong usage" 'tools/record SLUICE FILE.svg' tools/record
 results=bench/results.json
 passes "the chart and docs/bench.md show the saved results" \
     tools/chart --check "$results" "$images/bench.svg" docs/bench.md
-# Other numbers: the first ratio is doubled.
+# Different results: one ratio is doubled.
 python3 - "$results" "$work/other.json" <<'END'
 import json, sys
 results = json.load(open(sys.argv[1]))
 results["canal"]["ratios"][2]["value"] *= 2
 json.dump(results, open(sys.argv[2], "w"))
 END
-fails "a chart of other results is found" 'bench.svg differs' \
+fails "a chart of different results is rejected" 'bench.svg differs' \
     tools/chart --check "$work/other.json" "$images/bench.svg" docs/bench.md
 sed '/<!-- chart -->/,/<!-- end of chart -->/s/ × |/0 × |/' docs/bench.md >"$work/bench.md"
-fails "other numbers in the table are found" 'bench.md differs' \
+fails "different numbers in the table are rejected" 'bench.md differs' \
     tools/chart --check "$results" "$images/bench.svg" "$work/bench.md"
 passes "a chart is written" \
     tools/chart "$work/other.json" "$work/bench.svg" "$work/bench.md"
-passes "and is then up to date" \
+passes "the written chart is up to date" \
     tools/chart --check "$work/other.json" "$work/bench.svg" "$work/bench.md"
-says "the chart reads what the bench prints" 'flock(2) | [0-9.]* ×' sh -c "
+says "the chart accepts the output of the benchmark" 'flock(2) | [0-9.]* ×' sh -c "
     { echo '{\"canal\":'; '$build/bench/bench' --quick --json && echo '}'; } >'$work/quick.json'
     tools/chart '$work/quick.json'"
 echo '{}' >"$work/empty.json"

@@ -1,18 +1,18 @@
 #!/bin/bash
-# runner.sh - tests/run counts right, takes no silence for success, and keeps apart what is
-# not to run at the same time.
+# runner.sh - tests that tests/run counts correctly, does not report missing output as success,
+# and runs only suites marked `parallel` together.
 set -eu
 cd "$(dirname "$0")/../.."
 . tests/tools/tap.sh
 
 export SLUICE_TEST_PATIENCE=1
 run() { SLUICE_TEST_TABLE=$work/table tests/run "$@"; }
-suites() { # suites LINE...: a table of them
+suites() { # suites LINE...: write a table with these suites
     { echo 'table() {'; printf 'suite %s\n' "$@"; echo '}'; } >"$work/table"
 }
 last() { run "$@" 2>&1 | tail -n 1; }
 
-script() { # script NAME: a program on stdin
+script() { # script NAME: make a program from stdin
     { echo '#!/bin/sh'; cat; } >"$work/$1"
     chmod +x "$work/$1"
 }
@@ -46,69 +46,69 @@ exit 1
 END
 
 suites "test three tap 9 $work/three" 'test plain exit 9 true'
-same "tests are counted one by one, a plain command as one" "$(last)" "4 passed, 0 failed"
-passes "all passed is exit status 0" run
+same "each TAP test is counted, and a plain command counts as one test" "$(last)" "4 passed, 0 failed"
+passes "the exit status is 0 if all tests pass" run
 suites "test mixed tap 9 $work/mixed"
-same "what was skipped is neither passed nor failed" "$(last)" "2 passed, 1 failed"
-fails "a failed test is exit status 1" 'mixed' run
+same "a skipped test is neither passed nor failed" "$(last)" "2 passed, 1 failed"
+fails "the exit status is nonzero if a test fails" 'mixed' run
 suites "test short tap 9 $work/short"
-same "tests that were planned and did not run have failed" "$(last)" "2 passed, 3 failed"
+same "planned tests that did not run count as failed" "$(last)" "2 passed, 3 failed"
 suites "test crash tap 9 $work/crash"
-same "an exit status that no test explains is a failure" "$(last)" "2 passed, 1 failed"
+same "a nonzero exit status without a failed test is a failure" "$(last)" "2 passed, 1 failed"
 suites "test silent tap 9 $work/silent"
-same "a suite that ran no test has failed" "$(last)" "0 passed, 1 failed"
+same "a suite that runs no test fails" "$(last)" "0 passed, 1 failed"
 suites "test skips tap 9 $work/skips"
-same "so has one that skipped everything" "$(last)" "0 passed, 1 failed"
+same "a suite that skips all tests fails" "$(last)" "0 passed, 1 failed"
 suites "test gone exit 9 $work/gone"
-same "so has one that is not there" "$(last)" "0 passed, 1 failed"
+same "a suite whose command does not exist fails" "$(last)" "0 passed, 1 failed"
 suites "test loud exit 9 $work/loud"
-fails "what a failed suite said is shown" 'what went wrong' run
+fails "the output of a failed suite is printed" 'what went wrong' run
 suites "test slow exit 1 $work/slow"
 fails "a suite that takes too long is killed" 'longer than 1 s' run
-fails "with patience it may take longer" 'longer than 2 s' \
+fails "SLUICE_TEST_PATIENCE multiplies the time limit" 'longer than 2 s' \
     env SLUICE_TEST_PATIENCE=2 SLUICE_TEST_TABLE="$work/table" tests/run
-gone() { # gone PID: or a zombie that nobody has buried yet
+gone() { # gone PID: the process has ended; it may be a zombie
     for _ in 1 2 3 4 5 6 7 8 9 10; do
         case $(cat "/proc/$1/stat" 2>/dev/null) in '' | *') Z '*) return 0 ;; esac
         sleep 0.1
     done
     return 1
 }
-passes "and its children with it" gone "$(cat "$work/slow.pid")"
+passes "the children of a killed suite are killed too" gone "$(cat "$work/slow.pid")"
 suites 'test a/one exit 9 true' \
     'test a/two exit 9 true' \
     'soak a/long exit 9 true' \
     'both b exit 9 true'
-same "names choose suites" "$(last 'a/*')" "2 passed, 0 failed"
-same "a name that no suite has is a failure" "$(last c)" "0 passed, 1 failed"
+same "a pattern selects suites" "$(last 'a/*')" "2 passed, 0 failed"
+same "a pattern that matches no suite is a failure" "$(last c)" "0 passed, 1 failed"
 same "--soak runs the long forms" "$(last --soak)" "2 passed, 0 failed"
-says "time is told for every suite" 'a/one .* 0\.. s' run
+says "the duration of every suite is printed" 'a/one .* 0\.. s' run
 
 # ---- lanes ----
 
 two() { run --lanes 2; }
-script meet <<'END' # meet MINE OTHER: both are at work at the same time
+script meet <<'END' # meet MINE OTHER: fails unless both run at the same time
 : >"$0.$1"
 for _ in $(seq 3000); do [ ! -e "$0.$2" ] || exit 0; sleep 0.02; done
 echo "$2 did not come"
 exit 1
 END
-script apart <<'END' # nobody else is at work in the same directory
+script apart <<'END' # fails if another one runs at the same time
 mkdir "$0.d" || exit 1
 sleep 0.2
 rmdir "$0.d"
 END
 suites "test a exit 60 $work/meet a b" "test b exit,parallel 60 $work/meet b a"
-passes "what may run next to others does" two
+passes "a parallel suite runs together with a suite that is not parallel" two
 rm -f "$work"/meet.?
 suites "test a exit,parallel 60 $work/meet a b" "test b exit,parallel 60 $work/meet b a"
-passes "and two of them" two
+passes "two parallel suites run together" two
 suites "test a exit 60 $work/apart" "test b exit 60 $work/apart" "test c exit 60 $work/apart"
-passes "what may not does not" two
+passes "suites that are not parallel run one at a time" two
 suites "test a exit,parallel 60 $work/apart" "test b exit,parallel 60 $work/apart"
-passes "with one lane nothing does" run --lanes 1
+passes "with one lane parallel suites run one at a time" run --lanes 1
 suites "soak a exit,parallel 60 $work/apart" "soak b exit,parallel 60 $work/apart"
-passes "nor does a long form" run --soak
+passes "with --soak parallel suites run one at a time" run --soak
 
 script late <<'END'
 for _ in $(seq 3000); do [ ! -e "$0.go" ] || break; sleep 0.02; done
@@ -125,7 +125,7 @@ END
 suites "test late exit 60 $work/late" \
     "test early exit,parallel 60 $work/early" \
     'test last exit,parallel 60 true'
-same "all is shown in the table's order, and what each said in one piece" \
+same "results are printed in the order of the table, and the output of each suite in one piece" \
     "$(two | grep -o -e '^[a-z]* [a-z]*$' -e '^[a-z]* .*[0-9] s' | sed 's/  .*//')" \
     "$(printf '%s\n' late 'late one' 'late two' early 'early one' 'early two' last)"
 
@@ -134,14 +134,14 @@ echo "it has $JOBS of $(nproc)"
 exit 1
 END
 suites "test a exit 60 $work/jobs"
-fails "a suite that is alone has all processors" "it has $(nproc) of" two
+fails "the only suite of a run gets all processors" "it has $(nproc) of" two
 suites "test a exit 60 $work/jobs" "test b exit,parallel 60 $work/jobs"
-same "of two each has one" "$(two | grep -c 'it has 1 of')" 2
+same "each of two suites gets one processor" "$(two | grep -c 'it has 1 of')" 2
 
 suites "test needs exit 60 $work/none/plain/program" 'test other exit 60 true'
 broken() { BUILD=$work/none CC=false two; }
-fails "what cannot be built is not run" '^needs .*not run: there is no build/plain  FAILED' broken
-same "and everything else is" "$(broken | tail -n 1)" "1 passed, 2 failed"
+fails "a suite whose build fails is not run" '^needs .*not run: there is no build/plain  FAILED' broken
+same "other suites still run" "$(broken | tail -n 1)" "1 passed, 2 failed"
 
 suites "test one exit 60 $work/slow" "test two exit,parallel 60 $work/slow2"
 cp "$work/slow" "$work/slow2"
@@ -155,9 +155,9 @@ done
 kill -TERM "$pid"
 status=0
 wait "$pid" || status=$?
-same "who is stopped says so" "$status" 143
-same "and what it was at" "$(sort "$work/stopped")" "$(printf 'stopped: %s\n' one two)"
-passes "nothing is left of the one" gone "$(cat "$work/slow.pid")"
-passes "nor of the other" gone "$(cat "$work/slow2.pid")"
+same "the exit status is 143 after SIGTERM" "$status" 143
+same "a stopped run prints the names of the running suites" "$(sort "$work/stopped")" "$(printf 'stopped: %s\n' one two)"
+passes "the processes of the first suite are killed" gone "$(cat "$work/slow.pid")"
+passes "the processes of the second suite are killed" gone "$(cat "$work/slow2.pid")"
 
 done_testing

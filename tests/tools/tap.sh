@@ -1,13 +1,13 @@
 # shellcheck shell=sh
-# tap.sh - for tests that are shell scripts: source it, call these, end with `done_testing`.
+# tap.sh - functions for tests that are shell scripts. Source it and end with `done_testing`.
 #
 #     passes SENTENCE COMMAND...         the command's exit status is 0
-#     fails  SENTENCE PATTERN COMMAND... it is not 0, and what it says holds PATTERN
-#     says   SENTENCE PATTERN COMMAND... it is 0, and what it says holds PATTERN
-#     same   SENTENCE GOT WANTED         two strings are equal
+#     fails  SENTENCE PATTERN COMMAND... the exit status is not 0, and the output matches PATTERN
+#     says   SENTENCE PATTERN COMMAND... the exit status is 0, and the output matches PATTERN
+#     same   SENTENCE GOT WANTED         the two strings are equal
 #
-# PATTERN is a basic regular expression. A failure shows what was said. $work is a
-# directory of the test's own, removed at its end.
+# PATTERN is a basic regular expression. After a failure the output of the command is printed.
+# $work is a temporary directory of the test, which is removed at the end.
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -38,7 +38,7 @@ fails() {
     shift 2
     tap_ok=no
     if "$@" >"$work/said" 2>&1 </dev/null; then
-        echo "it passed" >>"$work/said"
+        echo "the command succeeded; expected it to fail" >>"$work/said"
     elif grep -q -e "$tap_pattern" "$work/said"; then
         tap_ok=yes
     fi

@@ -13,7 +13,8 @@ exposure_max=12
 
 unit=$build/src/cli/sluice.service
 
-# The unit names the installed server; let it name the one of this build. Warnings fail the test.
+# The unit has the path of the installed server; replace it with the path of this build. A warning fails
+# the test.
 verify() { # verify [SED-COMMAND]
     sed -e "s,^ExecStart=[^ ]*,ExecStart=$PWD/$build/src/server/sluice-server," -e "${1-}" "$unit" \
         >"$work/sluice.service"
@@ -28,13 +29,13 @@ fails "systemd rejects an unknown setting" 'Unknown key' verify 's/^LoadCredenti
 exposure() { # exposure UNIT
     systemd-analyze security --offline=yes --no-pager --threshold="$exposure_max" "$1"
 }
-weaker() { # weaker NAME: the unit without this line
+weaker() { # weaker NAME: rate the unit without this line
     mkdir -p "$work/$1"
     grep -v "^$1=" "$unit" >"$work/$1/sluice.service"
     exposure "$work/$1/sluice.service"
 }
-passes "the service is exposed to at most $exposure_max tenths of a point" exposure "$unit"
+passes "the exposure of the service is at most $exposure_max tenths of a point" exposure "$unit"
 for name in CapabilityBoundingSet SystemCallFilter; do
-    fails "without $name it would be to more" 'Overall exposure level' weaker "$name"
+    fails "without $name the exposure is higher" 'Overall exposure level' weaker "$name"
 done
 done_testing
