@@ -1,5 +1,5 @@
 #!/bin/sh
-# check.sh BUILD - test that the benchmarks run, print what they should, and clean up.
+# check.sh BUILD - tests that the benchmarks run, print valid reports, and clean up.
 # The numbers are not tested: measurements of a few milliseconds mean nothing.
 set -eu
 cd "$(dirname "$0")/.."
@@ -36,11 +36,11 @@ END
 method_in_docs() { # method_in_docs NAME JSON
     says "docs/bench.md has the method of $1" '^same$' python3 "$work/method.py" "$2"
 }
-passes "it measures" sh -c "'$bench' --quick >'$work/text'"
-says "it compares itself with its goals" 'reached\|missed' cat "$work/text"
-says "it says where Sluice is slower" '^---- Where Sluice is slower ----$' cat "$work/text"
-passes "it writes JSON" sh -c "'$bench' --quick --json >'$work/json'"
-says "which others can read" 'handle_to_cas16' python3 -c "
+passes "the lock benchmark runs" sh -c "'$bench' --quick >'$work/text'"
+says "the lock benchmark compares the results with its goals" 'reached\|missed' cat "$work/text"
+says "the lock benchmark lists the cases in which Sluice is slower" '^---- Where Sluice is slower ----$' cat "$work/text"
+passes "the lock benchmark writes JSON" sh -c "'$bench' --quick --json >'$work/json'"
+says "the JSON of the lock benchmark is valid and complete" 'handle_to_cas16' python3 -c "
 import json, sys
 r = json.load(open(sys.argv[1]))
 locks = {l['id'] for l in r['locks']}
@@ -53,12 +53,12 @@ for q in r['ratios']: print(q['id'])
 assert r['where_we_lose'] and all(l['why'] for l in r['where_we_lose'])
 " "$work/json"
 method_in_docs "bench" "$work/json"
-says "with one CPU it leaves out what needs two" 'only one CPU' \
+says "with one CPU it skips the sections that need two" 'only one CPU' \
     taskset -c "$(taskset -cp $$ | sed 's/.*[: ,-]//')" "$bench" --quick
-says "it explains itself" '^usage:' "$bench" --help
+says "the lock benchmark has --help" '^usage:' "$bench" --help
 fails "an unknown option is rejected" 'unknown option: --fast' "$bench" --fast
 
-# Whether a process has a handler for SIGINT, the second bit of this mask.
+# Does the process handle SIGINT? This is the second bit of SigCgt.
 catches() {
     case $(sed -n 's/^SigCgt:.*\(.\)$/\1/p' "/proc/$1/status") in
         [2367abef]) ;;
@@ -66,7 +66,7 @@ catches() {
     esac
 }
 
-# Interrupt the run at three moments: while it opens, measures, reaps.
+# Interrupt the run at three moments: while it opens the locks, measures and reaps.
 for after in 0.05 0.4 1.2; do
     "$bench" >"$work/out" 2>&1 &
     pid=$!
@@ -75,17 +75,17 @@ for after in 0.05 0.4 1.2; do
     kill -INT "$pid" 2>/dev/null || true
     status=0
     wait "$pid" || status=$?
-    same "interrupted after $after s it says so with its exit status" "$status" 130
+    same "the exit status is 130 if the run is interrupted after $after s" "$status" 130
 done
-same "nothing is left behind" "$(left)" "$before"
+same "no semaphores or segments are left behind" "$(left)" "$before"
 
-# ---- the server's bench ----
+# ---- the server benchmark ----
 
 server=$build/bench/server
 export TMPDIR="$work" # The parent of its servers' directories.
 
-passes "the server's bench measures every part" sh -c "'$server' --quick --json >'$work/json'"
-says "and its JSON has every part, plausible numbers, and its goals" '^good$' python3 -c "
+passes "the server benchmark runs every part" sh -c "'$server' --quick --json >'$work/json'"
+says "the JSON of the server benchmark has every part, plausible numbers and the goals" '^good$' python3 -c "
 import json, sys
 r = json.load(open(sys.argv[1]))
 assert r['method'] and r['quick'] and r['rounds'] == 2
@@ -111,26 +111,26 @@ assert {'cpu_50_to_redis', 'cpu_50_by_32_to_redis', 'cpu_50_to_empty', 'memory_t
 print('good')
 " "$work/json"
 method_in_docs "server" "$work/json"
-passes "the server's bench prints text" \
+passes "the server benchmark prints text" \
     sh -c "'$server' --quick --only pairs --rounds 1 >'$work/text'"
-says "it compares itself with its goals" 'met\|missed' cat "$work/text"
-says "and says where Sluice is slower" '^---- Where Sluice is slower ----$' cat "$work/text"
-says "without Redis it continues" 'not installed' \
+says "the server benchmark compares the results with its goals" 'met\|missed' cat "$work/text"
+says "the server benchmark lists the cases in which Sluice is slower" '^---- Where Sluice is slower ----$' cat "$work/text"
+says "the server benchmark runs without Redis" 'not installed' \
     "$server" --quick --only pairs --rounds 1 --redis /nonexistent
-fails "a server that does not exist is named" 'no server at' "$server" --server /nonexistent
-fails "a server that is not Sluice is not measured" 'Sluice:' \
+fails "the error for a missing server names its path" 'no server at' "$server" --server /nonexistent
+fails "a server that is not Sluice is rejected" 'Sluice:' \
     "$server" --quick --server "$build/bench/empty_server"
 fails "an unknown part is rejected" 'invalid value: speed' "$server" --only speed
 fails "an invalid number of rounds is rejected" 'invalid value: 0' "$server" --rounds 0
-says "the server's bench explains itself" '^usage:' "$server" --help
-passes "both are one run" sh -c "bench/run '$build' --quick --json --rounds 1 \
+says "the server benchmark has --help" '^usage:' "$server" --help
+passes "bench/run runs parts of both benchmarks" sh -c "bench/run '$build' --quick --json --rounds 1 \
     --only canal --only pairs >'$work/both'"
-says "and one document" '^canal server$' python3 -c "
+says "bench/run writes one JSON document" '^canal server$' python3 -c "
 import json, sys
 print(*sorted(json.load(open(sys.argv[1]))))" "$work/both"
 
 # The empty server must count commands that arrive in pieces.
-says "the empty server answers each command once, however they are cut" '^counted$' \
+says "the empty server replies once to each command, however the stream is split" '^counted$' \
     python3 -c "
 import random, re, socket, subprocess, sys
 p = subprocess.Popen([sys.argv[1]], stderr=subprocess.PIPE, text=True)
@@ -167,14 +167,14 @@ for after in 0.05 0.5; do
     kill -INT "$pid" 2>/dev/null || true
     status=0
     wait "$pid" || status=$?
-    same "the server's bench, interrupted after $after s, says so" "$status" 130
+    same "the exit status is 130 if the server benchmark is interrupted after $after s" "$status" 130
 done
 
 # ---- transactions ----
 
 tx=$build/bench/tx
-passes "the bench of transactions measures both parts" sh -c "'$tx' --quick --json >'$work/json'"
-says "and its JSON has both, plausible numbers, and groups that are ones" '^good$' python3 -c "
+passes "the transaction benchmark runs both parts" sh -c "'$tx' --quick --json >'$work/json'"
+says "the JSON of the transaction benchmark has both parts, plausible numbers and groups of 1" '^good$' python3 -c "
 import json, sys
 r = json.load(open(sys.argv[1]))
 cells = {(t['id'], c['row'], c['column']): c.get('median') for t in r['tables']
@@ -193,9 +193,9 @@ assert {'tx_rate_1_to_sqlite', 'tx_rate_64_to_sqlite', 'tx_rate_64_to_alone'} <=
 print('good')
 " "$work/json"
 method_in_docs "tx" "$work/json"
-fails "a server without transactions is not measured" 'Sluice: it died' \
+fails "a server that does not start is an error of the transaction benchmark" 'Sluice: it died' \
     "$tx" --quick --only txlocks --rounds 1 --server /bin/false
-fails "a part of another program is rejected" 'invalid value: pairs' "$tx" --only pairs
+fails "the transaction benchmark rejects a part of another program" 'invalid value: pairs' "$tx" --only pairs
 "$tx" --only commits >"$work/out" 2>&1 &
 pid=$!
 until catches "$pid"; do sleep 0.01; done
@@ -203,7 +203,7 @@ sleep 0.5
 kill -INT "$pid" 2>/dev/null || true
 status=0
 wait "$pid" || status=$?
-same "the bench of transactions, interrupted, says so" "$status" 130
+same "the exit status is 130 if the transaction benchmark is interrupted" "$status" 130
 
 # ---- three nodes ----
 
@@ -238,9 +238,9 @@ http.server.ThreadingHTTPServer(("127.0.0.1", port), Member).serve_forever()
 END
 chmod +x "$work/etcd"
 
-passes "the bench of three nodes measures both parts" \
+passes "the cluster benchmark runs both parts" \
     sh -c "'$cluster' --quick --json --rounds 1 --etcd '$work/etcd' >'$work/json'"
-says "and its JSON has both, plausible numbers, and its goals" '^good$' python3 -c "
+says "the JSON of the cluster benchmark has both parts, plausible numbers and the goals" '^good$' python3 -c "
 import json, sys
 r = json.load(open(sys.argv[1]))
 cells = {(t['id'], c['row'], c['column']): c['median'] for t in r['tables'] for c in t['results']}
@@ -256,13 +256,13 @@ assert {'majority_rate_1_to_etcd', 'majority_rate_32_to_etcd', 'apart_1_to_round
 print('good')
 " "$work/json"
 method_in_docs "cluster" "$work/json"
-says "without etcd it continues" 'not installed' \
+says "the cluster benchmark runs without etcd" 'not installed' \
     "$cluster" --quick --only majority --rounds 1 --etcd /nonexistent
 fails "a lock that etcd does not grant is not counted" 'etcd: the reply to an acquire was' \
     env WRONG=no "$cluster" --quick --only majority --rounds 1 --etcd "$work/etcd"
-fails "a node that does not start is named" 'Sluice: it died' \
+fails "a node that does not start is an error of the cluster benchmark" 'Sluice: it died' \
     "$cluster" --quick --only apart --rounds 1 --server /bin/false
-fails "an unknown part is rejected by the cluster benchmark" 'invalid value: pairs' "$cluster" --only pairs
+fails "the cluster benchmark rejects an unknown part" 'invalid value: pairs' "$cluster" --only pairs
 "$cluster" --only apart >"$work/out" 2>&1 &
 pid=$!
 until catches "$pid"; do sleep 0.01; done
@@ -270,15 +270,15 @@ sleep 0.3
 kill -INT "$pid" 2>/dev/null || true
 status=0
 wait "$pid" || status=$?
-same "the bench of three nodes, interrupted, says so" "$status" 130
+same "the exit status is 130 if the cluster benchmark is interrupted" "$status" 130
 
 # ---- three nodes on etcd ----
 
 keeper=$build/bench/keeper
 if command -v etcd >/dev/null; then
-    passes "the bench of a keeper measures every part" \
+    passes "the keeper benchmark runs every part" \
         sh -c "'$keeper' --quick --json --rounds 1 >'$work/json'"
-    says "and its JSON has all, plausible numbers, and its goals" '^good$' python3 -c "
+    says "the JSON of the keeper benchmark has every part, plausible numbers and the goals" '^good$' python3 -c "
 import json, sys
 r = json.load(open(sys.argv[1]))
 cells = {(t['id'], c['row'], c['column']): c for t in r['tables'] for c in t['results']}
@@ -303,7 +303,7 @@ assert {'keeperlocks_rate_1_to_etcd', 'keeperlocks_far_32_to_etcd',
         'keepercommits_far_256_to_keeper', 'failover_longest'} <= ids, ids
 print('good')
 " "$work/json"
-    fails "nodes on etcd that do not start are named" 'Sluice: it died' \
+    fails "nodes that do not start are an error of the keeper benchmark" 'Sluice: it died' \
         "$keeper" --quick --only failover --rounds 1 --server /bin/false
     "$keeper" --only keepercommits >"$work/out" 2>&1 &
     pid=$!
@@ -312,22 +312,22 @@ print('good')
     kill -INT "$pid" 2>/dev/null || true
     status=0
     wait "$pid" || status=$?
-    same "the bench of a keeper, interrupted, says so" "$status" 130
+    same "the exit status is 130 if the keeper benchmark is interrupted" "$status" 130
 fi
-says "without etcd there is nothing to measure, and it says so" 'not installed' \
+says "without etcd the keeper benchmark reports that etcd is not installed" 'not installed' \
     "$keeper" --quick --rounds 1 --etcd /nonexistent
 "$keeper" --quick --json --rounds 1 --etcd /nonexistent >"$work/json"
 method_in_docs "keeper" "$work/json"
-fails "a part of another program is rejected by the keeper benchmark" 'invalid value: majority' \
+fails "the keeper benchmark rejects a part of another program" 'invalid value: majority' \
     "$keeper" --only majority
-says "writeback times pairs while the disk is written to" \
+says "writeback measures pairs while another process writes to the disk" \
     "^$work  *writing  *[0-9]* *[1-9][0-9]* .* [0-9]* *[0-9]*$" \
     "$build/bench/writeback" 0.2 "$work"
 fails "writeback rejects an invalid time" '^usage:' "$build/bench/writeback" 0
 says "append compares writes with a mapped file" '^mapped, zeros *100 ' \
     "$build/bench/append" 1 1 "$work"
 fails "append rejects an invalid size" '^usage:' "$build/bench/append" 0
-same "no process of it is left behind" "$(pgrep -f "$work/sluice.bench." || true)" ""
+same "no process of a benchmark is left behind" "$(pgrep -f "$work/sluice.bench." || true)" ""
 same "no directory of a server is left behind" \
     "$(find "$work" -maxdepth 1 -name 'sluice.bench.*')" ""
 
