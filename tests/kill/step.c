@@ -1,15 +1,16 @@
-/* step.c - K1, K2: kill after every instruction, and count.
+/* step.c - K1, K2: kills a process after every instruction, and checks the state of the segment.
  *
  *     step [--short | --long] [--phase X] [--from N] [--to N] [--stride N]
  *          [--enough N] [--limit-ms N]
  *
- * --limit-ms leaves out points of a phase after that time, but never the first POINTS_MIN.
+ * --limit-ms skips the remaining points of a phase after that time, but never the first
+ * POINTS_MIN.
  *
- * A phase is a script that runs the library in a process of its own. For each
- * instruction of the script there is a scene: the process is led to that instruction,
- * others may act meanwhile, and it is killed there by SIGKILL, so that the kernel does
- * to its robust mutexes what it does to anybody's. Then the living must find exactly
- * what they hold, everything else free and the segment in order (scene.h). */
+ * A phase is a script that calls the library in a separate process, the victim. For each
+ * instruction of the script the test runs a victim to that instruction, may let other processes
+ * use the segment, and kills the victim with SIGKILL, so that the kernel marks its robust mutexes
+ * as for any dead owner. Afterwards the segment must count exactly the units that the surviving
+ * processes hold, be consistent, and still work (scene.h). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,16 +25,16 @@
 #include "stepped.h"
 #include "sweep.h"
 
-#define DEADLINE_SHORT_S 1500 /* Some twenty seconds are usual. */
+#define DEADLINE_SHORT_S 1500 /* The usual time is about 20 s. */
 #define DEADLINE_LONG_S 14000
 #define RESULTS_MAX 8
-#define PHASE_MS 5000 /* The limit of the short run. Of no effect on c: that is all. */
-#define POINTS_MIN 25 /* This many a phase has, however long that takes; */
-#define NESTED_MIN 2  /* and this many each moment of phase n. */
-#define MOMENTS 25    /* This many moments of phase n share it, and there are more. */
+#define PHASE_MS 5000 /* The limit of the short run. It does not apply to phase c. */
+#define POINTS_MIN 25 /* The minimum of each phase, however long it takes. */
+#define NESTED_MIN 2  /* The same for each moment of phase n. */
+#define MOMENTS 25    /* Each moment of phase n gets limit_ms / MOMENTS. */
 #define NESTED_STRIDE 11
-#define GRANT_WITHIN_MS 2000 /* 150 are promised; the rest is for a busy machine. */
-#define SLEEP_MS 6000        /* How long a sleeper waits, if nobody wakes it. */
+#define GRANT_WITHIN_MS 2000 /* The guarantee is 150 ms; a busy machine needs more. */
+#define SLEEP_MS 6000        /* The timeout of a sleeper that is not woken. */
 
 static const struct sluice_canal_options small = {.keys = 8, .slots = 4, .records = 32};
 static const struct sluice_canal_options two_slots = {
@@ -45,18 +46,18 @@ struct phase {
     const char *letter;
     const char *sentence;
     const struct sluice_canal_options *options;
-    bool unmade;                        /* The script makes the segment. */
-    const char *key;                    /* What the survivors ask for. */
-    void (*arrange)(struct scene *s);   /* Before the victim is there. */
+    bool unmade;                        /* The script creates the segment. */
+    const char *key;                    /* The key that the survivors acquire. */
+    void (*arrange)(struct scene *s);   /* Before the victim starts. */
     void (*prepare)(void *arg);         /* In the victim, at full speed. */
-    void (*script)(void *arg);          /* In the victim, led. */
-    void (*meanwhile)(struct scene *s); /* The victim stands; then it dies. */
-    void (*on_sleep)(void *scene);      /* The victim sleeps. */
-    int64_t results[RESULTS_MAX];       /* What the script is answered if let run. */
+    void (*script)(void *arg);          /* In the victim, step by step. */
+    void (*meanwhile)(struct scene *s); /* While the victim is stopped. */
+    void (*on_sleep)(void *scene);      /* While the victim sleeps. */
+    int64_t results[RESULTS_MAX];       /* The replies if the script runs to its end. */
     uint32_t result_count;
 };
 
-/* ---- scripts; all of it in the victim ---- */
+/* ---- scripts, which run in the victim ---- */
 
 static void b_first_use(void *scene)
 {
@@ -116,7 +117,7 @@ static void h_rebind(void *scene)
     script_acquire("n9", 5, 1);
 }
 
-/* ---- what surrounds them ---- */
+/* ---- other processes ---- */
 
 static void alice_holds_one(struct scene *s)
 {
@@ -273,7 +274,7 @@ static void begin(const struct phase *p, struct scene *s, struct stepped *victim
     stepped_start(victim, (struct stepped_role){p->prepare, p->script, s});
 }
 
-/* Lead the victim to a point. Behind its sleep, if it has one, it is woken first. */
+/* Run the victim to a point. If the point is after the sleep of the script, wake it first. */
 static bool lead(const struct phase *p, struct scene *s, struct stepped *victim,
                  const struct trace *t, size_t point)
 {
@@ -281,7 +282,7 @@ static bool lead(const struct phase *p, struct scene *s, struct stepped *victim,
         return stepped_reach(victim, t, 0, point);
     if (!stepped_reach(victim, t, 0, t->sleep)) return false;
     stepped_sleep(victim);
-    if (point == t->count) return true; /* The last point of all: killed asleep. */
+    if (point == t->count) return true; /* The last point: killed while it sleeps. */
     p->on_sleep(s);
     stepped_wake(victim);
     return stepped_reach(victim, t, t->sleep + 1, point);
@@ -304,7 +305,7 @@ static void one_point(const struct phase *p, const struct trace *t, size_t point
 
 /* ---- one phase ---- */
 
-/* Lead a victim through, to know the way. Its answers must be the right ones. */
+/* Run a victim through the whole script to record its trace, and check the replies. */
 static bool learn(const struct phase *p, struct trace *out)
 {
     static struct stepped victim;
@@ -347,9 +348,9 @@ static void run_phase(const struct phase *p)
     end_phase(&w, p->sentence, learned);
 }
 
-/* ---- phase e2: the releaser dies while somebody sleeps ---- */
+/* ---- phase e2: the releaser dies while a waiter sleeps ---- */
 
-/* Many scenes at once, since each lasts as long as a sleep. */
+/* The number of scenes that run at once, since each takes as long as a sleep. */
 #define SLEEPERS 16
 
 static struct actor sleepers[SLEEPERS];
@@ -373,8 +374,8 @@ static const struct phase e2 = {
     .result_count = 1,
 };
 
-/* Put the sleeper to bed. It has said so, and sleeps a moment later; if it has not
- * fallen asleep yet when the victim moves, that is a case of its own and as good. */
+/* Let the sleeper wait for the key. It announces its sleep in `wake` and sleeps a moment later. The
+ * victim may move before it sleeps, which is a valid case too. */
 static void go_to_bed(struct bedroom *b)
 {
     struct scene *s = &b->scene;
@@ -429,7 +430,7 @@ static void run_e2(void)
     if (sleepers[0].pid == 0)
         for (int i = 0; i < SLEEPERS; i++) sleepers[i] = actor_start();
 
-    /* The way, with a sleeper. */
+    /* Record the trace with a sleeper. */
     struct bedroom *first = &bedrooms[0];
     begin(&e2, &first->scene, &first->victim);
     first->sleeper = &sleepers[0];
@@ -461,9 +462,9 @@ static void run_e2(void)
     end_phase(&w, e2.sentence, learned);
 }
 
-/* ---- phase n: the first reaper dies as well ---- */
+/* ---- phase n: the first reaper is killed too ---- */
 
-/* The points of a victim that differ in what others can see. */
+/* The points of a victim at which the content of the segment has changed. */
 struct moments {
     size_t points[2048];
     size_t count;
@@ -500,7 +501,7 @@ static struct moments find_moments(const struct phase *p)
     return m;
 }
 
-/* The victim dies at one of its moments; the reaper is there. */
+/* Kill the victim at one of its moments, and start the reaper. */
 static void begin_nested(const struct phase *p, const struct trace *t, size_t moment,
                          struct scene *s, struct stepped *reaper)
 {
@@ -526,8 +527,8 @@ static void nested_moment(const struct phase *p, const struct trace *t, size_t m
     sweep_report(w, moment, moment, NULL, &s);
     int64_t began = stage_now_ms();
     size_t before = w->points;
-    size_t offset = moment %
-                    stride; /* Another for each, so that together they are all. */
+    /* A different offset for each moment, so that the moments together cover all points. */
+    size_t offset = moment % stride;
     struct tour tour = tour_of(0, way.count / stride, 0);
     for (size_t i; tour_next(&tour, &i) && w->wrong < sweep_options.enough;) {
         size_t j = offset + i * stride;
@@ -558,8 +559,8 @@ static void run_nested(void)
         const struct phase *p = &phases[i];
         bool in_short = strcmp(p->letter, "c1") == 0 || strcmp(p->letter, "c2") == 0 ||
                         strcmp(p->letter, "f") == 0;
-        /* A reaper finds nothing to do in a segment that is being made; and to be woken
-         * at every moment of a sleeper is not worth the trouble. */
+        /* A reaper has nothing to do in a segment that is being created. Phases with a sleep
+         * would take too long. */
         bool in_long = p->letter[0] != 'a' && p->on_sleep == NULL;
         bool in = sweep_options.is_long ? in_long : in_short;
         if (!in) continue;
@@ -583,7 +584,7 @@ static void run_nested(void)
 
 /* ---- the run ---- */
 
-/* "c" stands for all of c1, c2 and so on. */
+/* "c" selects c1, c2 and so on. */
 static bool chosen(const char *letter)
 {
     return sweep_options.only == NULL ||

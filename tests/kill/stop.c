@@ -1,15 +1,15 @@
-/* stop.c - K4, K5, K6: stop after every instruction, let others run, then go on.
+/* stop.c - K4, K5, K6: stops a process after every instruction, lets others run, and continues it.
  *
  *     stop [--short | --long] [--pair X] [--from N] [--to N] [--stride N]
  *          [--enough N] [--limit-ms N]
  *
- * --limit-ms leaves out points of a pair after that time, but never the first POINTS_MIN.
+ * --limit-ms skips the remaining points of a pair after that time, but never the first POINTS_MIN.
  *
- * A pair is two processes that meet. One is led to an instruction of its script and
- * stands there, for as long as the other needs for all it has to do; then it goes on.
- * Done for every instruction this is every schedule of the two with one change each
- * way, which is where most races are. Afterwards the living must find exactly what they
- * hold, as in step.c, and the one that stood is among the living. */
+ * A pair is two processes that use the same segment. The test stops the first process at an
+ * instruction of its script, lets the second one run its whole script, and continues the first one.
+ * Over all instructions this covers every schedule of the two with one switch each way, which finds
+ * most races. Afterwards the segment must count exactly the units that the living processes hold,
+ * as in step.c; the first process is one of them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,14 +19,14 @@
 #include "stage.h"
 #include "sweep.h"
 
-#define DEADLINE_SHORT_S 1500 /* Some forty seconds are usual. */
+#define DEADLINE_SHORT_S 1500 /* The usual time is about 40 s. */
 #define DEADLINE_LONG_S 14000
-#define SLOW_MAX 5 /* A pair is left after this many wrong points that last long. */
+#define SLOW_MAX 5 /* Skip the rest of a pair after this many slow failures. */
 
 #define PAIR_MS 1200  /* The limit of the short run. */
-#define POINTS_MIN 25 /* This many points a pair has, however long that takes. */
+#define POINTS_MIN 25 /* The minimum of each pair, however long it takes. */
 
-/* A woken sleeper may also just have been about to wake by itself. Not so often. */
+/* A sleeper may time out just before it is woken. That does not happen this many times in a row. */
 #define WAKE_TRIES 5
 
 /* ---- one point ---- */
@@ -39,10 +39,10 @@ static void begin(const struct pair *p, struct scene *s)
     stepped_start(&pairs_first, (struct stepped_role){p->prepare, p->script, s});
 }
 
-/* The first is at its end and among the living; then it dies too. */
+/* The first process has finished its script and is alive. Check the segment; kill it; check again. */
 static void judge(const struct pair *p, struct scene *s, size_t point)
 {
-    if (!pairs_first.done) scene_wrong(s, "the one that stood did not come to its end");
+    if (!pairs_first.done) scene_wrong(s, "the stopped process did not finish");
     if (p->afterwards != NULL) p->afterwards(s);
     scene_judge(s, p->key, point % 2 == 0);
     stepped_kill(&pairs_first);
@@ -50,7 +50,7 @@ static void judge(const struct pair *p, struct scene *s, size_t point)
     s->others = s->bare = 0;
     s->no_spare_key = false;
     for (uint32_t i = 0; i < s->key_count; i++) s->keys[i].besides = 0;
-    if (s->entered[BOB]) scene_leave(s, BOB); /* Some of what he held was besides. */
+    if (s->entered[BOB]) scene_leave(s, BOB); /* Some of its units were in `besides`. */
     scene_judge(s, p->key, point % 2 != 0);
     scene_close(s);
 }
@@ -67,7 +67,7 @@ static void one_point(const struct pair *p, const struct trace *t, size_t point,
         uint32_t timeouts = 0;
         if (!pairs_first.done) stepped_finish_counting(&pairs_first, &timeouts);
         if (timeouts != 0) {
-            scene_wrong(&s, "it slept, though there was capacity");
+            scene_wrong(&s, "it slept although capacity was free");
             w->slow++;
         }
     } else if (!pairs_first.done) {
@@ -116,9 +116,9 @@ static void run_pair(const struct pair *p)
     end_pair(&w, p->sentence, learned);
 }
 
-/* ---- a releaser stands, a waiter sleeps ---- */
+/* ---- a releaser is stopped, a waiter sleeps ---- */
 
-/* The third waits for what the first holds. It must be woken, not wake by itself. */
+/* The third process waits for the unit of the first. It must be woken, not time out. */
 static uint32_t wake_once(struct scene *s, const struct trace *t, size_t point,
                           struct sweep *w)
 {
@@ -169,7 +169,7 @@ static void run_wake(void)
         for (int tries = 0; tries < WAKE_TRIES && timeouts != 0; tries++)
             timeouts = wake_once(&s, &t, i, &w);
         if (timeouts != 0) {
-            scene_wrong(&s, "the waiter was not woken, it woke by itself");
+            scene_wrong(&s, "the waiter was not woken; its sleep timed out");
             w.slow++;
         }
         sweep_report(&w, i, i, NULL, &s);
@@ -178,10 +178,10 @@ static void run_wake(void)
     end_pair(&w, "a releaser stands; a waiter falls asleep", !s.wrong);
 }
 
-/* ---- the count of a name that somebody tries to reclaim ---- */
+/* ---- the count of a key that is being reclaimed ---- */
 
-/* Just before it closes the key, the reclaimer stands, and Bob takes a unit of it. Then
- * the reclaimer goes on, and stands again when the key is closing. The unit counts. */
+/* The reclaimer stops just before it closes the key, and Bob acquires a unit of the key. Then the
+ * reclaimer continues, and stops again when the key is closing. The unit must count. */
 static void count_once(struct scene *s, const struct trace *t, size_t point,
                        struct sweep *w)
 {
@@ -224,7 +224,7 @@ static void run_count(void)
     scene_judge(&s, "kept", true);
     scene_close(&s);
 
-    /* Where does it close the key? */
+    /* Find the step that closes the key. */
     scene_open(&s, pairs_two_keys, true);
     pairs_reclaimable(&s);
     uint32_t key = scene_key(&s, "old");

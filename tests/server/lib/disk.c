@@ -1,12 +1,18 @@
 /* disk.c - a disk that a test can make slow or broken, for one process (LD_PRELOAD). The file
- * that $DISK_FILE names holds six 64-bit numbers: for fsync(); for fdatasync() of the store of
- * transactions; for pwrite() into the first two pages of a file, which say in the store what was
- * the last commit; for fdatasync() of the journal; for writes to the journal. 0: it works; -1: it
- * waits until that has changed; -2: one sync works, and sets the number to -1; otherwise it fails
- * with this errno. The sixth number: each fdatasync() of the journal takes this many milliseconds.
+ * $DISK_FILE holds six 64-bit numbers. The first five set the result of
  *
- * If $DISK_BOOT names a directory, the process reads the files "boot" and "machine" there in place
- * of the boot id and the machine id. */
+ *     fsync()
+ *     fdatasync() of the transaction store
+ *     pwrite() to the first two pages of a file, which are the meta pages of the store
+ *     fdatasync() of the journal
+ *     writes to the journal
+ *
+ * 0: success; -1: the call blocks until the number changes; -2: one sync succeeds and sets the
+ * number to -1; otherwise the call fails with this errno. The sixth number is the duration of each
+ * fdatasync() of the journal in milliseconds.
+ *
+ * If $DISK_BOOT names a directory, the process reads its files "boot" and "machine" instead of the
+ * boot id and the machine id. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -106,7 +112,7 @@ int fdatasync(int fd)
     return obey(order + 3, real, fd);
 }
 
-/* By the name that LMDB calls it by. */
+/* LMDB calls pwrite(), not pwrite64(). */
 ssize_t pwrite(int fd, const void *from, size_t n, off_t at)
 {
     static ssize_t (*real)(int, const void *, size_t, off_t);

@@ -1,4 +1,4 @@
-"""live.py - for live tests of the server: what they share.
+"""live.py - the functions that live tests of the server share.
 
     sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
     from live import check, main, test
@@ -9,18 +9,18 @@
 
     main(__doc__)
 
-Tests, deadlines, processes and TAP are those of tests/cli/tap.py: each test runs in a
-process of its own, and what it started is gone when it ends. In addition a test has
+Tests, deadlines, processes and TAP are those of tests/cli/tap.py: each test runs in a separate
+process, and its child processes are killed when it ends. In addition a test has
 
     s = t.server("--linger", "1h")    a server on a port that the system chose
     c = s.client()                    a connection; s.client(3): in RESP3
     c("PING", "x")                    one command and its reply
     c.send(...); c.reply()            the same in two steps
-    c.pushes, c.push()                what came by itself, in RESP3
+    c.pushes, c.push()                RESP3 push messages
 
 Replies are Python values: +OK is a str, a bulk string is bytes, an error is an Error, a
-map is a dict, null is None. A reply that does not come is a failure, and so is a
-connection that ends where a reply is expected (Closed).
+map is a dict, null is None. A missing reply is a failure, and so is a connection that is closed
+where a reply is expected (Closed).
 """
 import contextlib
 import os
@@ -42,11 +42,11 @@ PATIENCE_S = tap.DEADLINE_S / 2
 
 
 class Closed(Exception):
-    """The connection has ended."""
+    """The connection is closed."""
 
 
 class Error(str):
-    """-WORD text."""
+    """An error reply: -WORD text."""
 
     @property
     def word(self):
@@ -65,11 +65,11 @@ class Error(str):
 
 
 class Push(list):
-    """What came by itself."""
+    """A RESP3 push message."""
 
 
 def check_error(got, word, *parts):
-    """It is an error of this word; its text has these parts."""
+    """Fail unless the reply is an error with this word, whose text contains these parts."""
     if not isinstance(got, Error) or got.word != word:
         raise Failure("got %r, wanted an error %s" % (got, word))
     for part in parts:
@@ -89,14 +89,14 @@ def encode(args):
 
 
 class Client:
-    """A connection that speaks the protocol itself."""
+    """A connection with its own implementation of RESP."""
 
     patience_s = PATIENCE_S
 
     def __init__(self, address, protocol=2, connect_s=PATIENCE_S, patience_s=PATIENCE_S,
                  password=None, receive_bytes=None):
-        """address: (host, port), or the path of a socket. connect_s, patience_s: how long to
-        wait for the connection, and for a reply. receive_bytes: the size of its buffer."""
+        """address: (host, port), or the path of a socket. connect_s, patience_s: the timeouts for
+        the connection and for a reply. receive_bytes: the size of the receive buffer."""
         family = socket.AF_UNIX if isinstance(address, str) else (
             socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
         self.socket = socket.socket(family, socket.SOCK_STREAM)
@@ -150,7 +150,7 @@ class Client:
         return line
 
     def exactly(self, n, end=None):
-        """This many bytes, as they come."""
+        """Read exactly this many bytes."""
         end = end or time.monotonic() + self.patience_s
         if len(self.buffer) >= n:
             data, self.buffer = self.buffer[:n], self.buffer[n:]
@@ -166,7 +166,7 @@ class Client:
         self.buffer = data[n:]
         return data[:n]
 
-    # What replies become; a map is given as a list of pairs.
+    # The Python types of replies; make_map receives a list of pairs.
     make_status, make_error, make_set, make_verbatim = str, Error, list, bytes
 
     @staticmethod
@@ -208,7 +208,7 @@ class Client:
         raise Failure("a reply that begins with %r" % line[:100])
 
     def reply(self, seconds=None):
-        """The next reply. Pushes that come before it are kept."""
+        """The next reply. Pushes that arrive before it are kept in self.pushes."""
         end = time.monotonic() + (seconds or self.patience_s)
         while True:
             value = self.value(end)
@@ -217,7 +217,7 @@ class Client:
             self.pushes.append(value)
 
     def push(self, seconds=None):
-        """The next push; nothing else may come before it."""
+        """The next push. Fails if something else arrives before it."""
         if self.pushes:
             return self.pushes.pop(0)
         value = self.value(time.monotonic() + (seconds or self.patience_s))
@@ -252,16 +252,16 @@ class Client:
         return self
 
     def quiet(self):
-        """Nothing is there to be read. Only true of what is known to have been sent:
-        after another reply on this connection, or after the server looked idle."""
+        """Nothing can be read. Call it only when all earlier data has certainly arrived: after
+        another reply on this connection, or when the server is idle."""
         return not self.pushes and not self.ready()
 
     def ready(self, seconds=0):
-        """Something is there to be read, or comes within this many seconds."""
+        """Data can be read now or within this many seconds."""
         return bool(self.buffer or select.select([self.socket], [], [], seconds)[0])
 
     def until_closed(self):
-        """Read to the end; returns what came."""
+        """Read until the connection is closed; returns the data."""
         end = time.monotonic() + self.patience_s
         try:
             while True:
@@ -270,24 +270,24 @@ class Client:
             data, self.buffer = self.buffer, b""
             return data
 
-    # Ending.
+    # Closing.
 
     def close(self):
         self.socket.close()
 
     def reset(self):
-        """End with RST."""
+        """Close the connection with RST."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.socket.close()
 
-    # Commands that are often used.
+    # Frequent commands.
 
     def acquire(self, key, *options):
-        """ACQUIRE that must be granted; its fence."""
+        """Send an ACQUIRE that must be granted; returns the fence."""
         return fence_of(self("ACQUIRE", key, *options), "ACQUIRE %s %r" % (key, options))
 
     def pipeline(self, *commands):
-        """All are sent before the first is answered; the replies."""
+        """Send all commands, then read the replies; returns the replies."""
         for words in commands:
             self.send(*words)
         return [self.reply() for _ in commands]
@@ -298,7 +298,7 @@ class Client:
 
 
 def fence_of(reply, what="ACQUIRE"):
-    """Of a reply that must be a grant."""
+    """The fence of a reply that must be a grant."""
     if not isinstance(reply, list):
         raise Failure("%s: got %r" % (what, reply))
     return reply[0]
@@ -313,7 +313,7 @@ def pairs(value):
 
 
 class Server:
-    """A server of one test."""
+    """A server process of a test."""
 
     def __init__(self, stage, options, port="auto", wait=True, argv=None, **more):
         self.stage = stage
@@ -347,7 +347,7 @@ class Server:
         return Client(address or self.address, protocol, **more)
 
     def deaf(self):
-        """A connection that takes little before it is read from."""
+        """A connection with a small receive buffer, which is soon full."""
         return self.client(receive_bytes=4096)
 
     def clients(self, count, protocol=2):
@@ -362,7 +362,7 @@ class Server:
         return redis.Redis(port=self.port, socket_timeout=PATIENCE_S, **more)
 
     def info(self, client=None):
-        """All lines of INFO."""
+        """All fields of INFO, as a dict."""
         c = client or self.client()
         text = c("INFO")
         if client is None:
@@ -380,7 +380,7 @@ class Server:
             return int(re.search(r"VmRSS:\s+(\d+) kB", f.read()).group(1)) * 1024
 
     def cpu_s(self):
-        """Processor time that it has used."""
+        """The CPU time of the server."""
         with open("/proc/%d/stat" % self.pid) as f:
             fields = f.read().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -408,8 +408,8 @@ class Server:
             c.close()
 
     def waits(self, client, command, key, *words, count=1, by=None):
-        """A client sends a command about a key, and is one of this many that wait for it. by: the
-        connection that asks."""
+        """Send a command that waits for a key, and wait until the key has `count` waiters. by: the
+        connection for EXPLAIN."""
         client.send(command, key, *words)
         self.until_waiting(key, count, by)
 
@@ -418,7 +418,7 @@ class Server:
                          "%r is in the log" % (texts,))
 
     def until_number(self, name, value):
-        """A line of INFO has this number."""
+        """Wait until a field of INFO has this value."""
         c = self.client()
         self.stage.until(lambda: self.number(name, c) == value, "%s is %d" % (name, value))
         c.close()
@@ -427,7 +427,7 @@ class Server:
         os.kill(self.pid, number)
 
     def end(self, number=None):
-        """Stop it as an operator does, by SIGTERM; it must end well."""
+        """Stop the server with SIGTERM; its exit status must be 0."""
         self.signal(number or signal.SIGTERM)
         check(self.status, 0, "the exit status")
 
@@ -436,12 +436,12 @@ class Server:
         check(self.status, -signal.SIGKILL, "the exit status")
 
     def restart(self):
-        """Stop it, and start another with the same options."""
+        """Stop the server, and start a new one with the same options."""
         self.end()
         return Server(self.stage, **self.again)
 
     def crash(self):
-        """Kill it, and start another with the same options."""
+        """Kill the server, and start a new one with the same options."""
         self.kill()
         return Server(self.stage, **self.again)
 
@@ -450,7 +450,7 @@ class Server:
         return self.process.status
 
     def still_well(self):
-        """It runs, and answers a new connection."""
+        """Fail unless the server runs and replies on a new connection."""
         check_that(self.process.running, "the server still runs")
         c = self.client()
         check(c("PING"), "PONG", "the answer to PING")
@@ -458,8 +458,8 @@ class Server:
 
 
 class Child:
-    """A process that runs f(say) and has nothing of ours open; say(text) tells us a line.
-    When f has ended it stays until it is killed: its connections are open."""
+    """A process that runs f(say), without the open files of the test. say(text) sends a line to
+    the test. After f the process waits until it is killed, so its connections stay open."""
 
     def __init__(self, stage, f):
         self.stage = stage
@@ -483,10 +483,10 @@ class Child:
         self.said = b""
 
     def line(self):
-        """What it says next."""
+        """The next line of the child."""
         while b"\n" not in self.said:
             if not select.select([self.pipe], [], [], PATIENCE_S)[0]:
-                raise Failure("the child says nothing")
+                raise Failure("the child sends nothing")
             data = os.read(self.pipe, 4096)
             if not data:
                 raise Failure("the child has ended")
@@ -497,7 +497,7 @@ class Child:
         return line.decode()
 
     def kill(self):
-        """SIGKILL; returns when it is dead."""
+        """Send SIGKILL, and wait until the child is dead."""
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
 
@@ -509,17 +509,17 @@ class Child:
 
 
 def stop(stage, pid):
-    """SIGSTOP; returns when it has stopped."""
+    """Send SIGSTOP, and wait until the process has stopped."""
     os.kill(pid, signal.SIGSTOP)
     stage.until(lambda: tap.stopped(pid), "process %d is stopped" % pid)
 
 
 class LiveStage(tap.Stage):
-    """One test's directory and processes, and its servers."""
+    """The directory, the processes and the servers of a test."""
 
     def __init__(self, name):
         super().__init__(name)
-        self.mounted = []  # what has to go before its directory can
+        self.mounted = []  # mount points, which are unmounted before the directory is removed
 
     def tidy(self):
         for path in reversed(self.mounted):
@@ -533,7 +533,7 @@ class LiveStage(tap.Stage):
         return Child(self, f)
 
     def failing(self, *options, port="auto"):
-        """A server that does not start: its process, ended."""
+        """Run a server that must not start; returns the finished process."""
         args = [] if port is None else ["--port", port]
         p = self.run(tap.program, *args, *options)
         return p
@@ -546,8 +546,8 @@ tap.Stage = LiveStage
 
 
 def start(t, *options, directory="data", **more):
-    """A server with a data directory, so that it can be started again. The directory of tests may be on
-    tmpfs or overlay."""
+    """A server with a data directory, so that it can be restarted. It has --data-volatile, because the
+    directory of the test may be on tmpfs or overlayfs."""
     return t.server("--data", t.path(directory), "--data-volatile", *options, **more)
 
 
@@ -560,8 +560,8 @@ def both_protocols(f):
 
 @contextlib.contextmanager
 def threads(f, arguments):
-    """Run f(x) for each argument, each in a thread, while the block runs; then wait for them. What
-    one of them raised is raised."""
+    """Run f(x) for each argument in a thread while the block runs, then join the threads. Raises the
+    first exception of a thread."""
     failed = []
 
     def run(x):
@@ -581,7 +581,7 @@ def threads(f, arguments):
 
 
 def sluice():
-    """The command line that was built with the server; skips if there is none."""
+    """The path of the sluice command that was built with the server; skips the test if there is none."""
     here = os.path.dirname(tap.program)
     for path in (os.environ.get("SLUICE"), here + "/../cli/sluice", here + "/sluice"):
         if path and os.access(path, os.X_OK):

@@ -5,8 +5,8 @@ import sys
 
 
 def take(deadline_s):
-    """(whether --long is there, the seed); both are taken off sys.argv. With --long a test may
-    take this many seconds."""
+    """Returns (is_long, seed) and removes both options from sys.argv. With --long the deadline of a
+    test is deadline_s."""
     is_long, seed = "--long" in sys.argv, random.randrange(1 << 32)
     if is_long:
         sys.argv.remove("--long")

@@ -1,5 +1,5 @@
-"""shims.py - clocks that a test can step, and disks that it can break (step.c, disk.c) or
-mount."""
+"""shims.py - clocks that a test can step (step.c), disks that it can break (disk.c), and
+mounts."""
 import ctypes
 import os
 import struct
@@ -27,11 +27,11 @@ def build_program(t, name):
 
 
 def mount(t, *args):
-    """Mount something, for the processes of this test alone."""
+    """Mount a file system in the private mount namespace of this test."""
     libc = ctypes.CDLL(None, use_errno=True)
     if not getattr(t, "private_mounts", False):
         if os.getuid() != 0 or libc.unshare(0x00020000) != 0:
-            raise Skip("only root can mount something")
+            raise Skip("mounting requires root")
         t.private_mounts = True
         subprocess.run(["mount", "--make-rprivate", "/"], check=True)
     if subprocess.run(["mount", *args]).returncode != 0:
@@ -40,12 +40,12 @@ def mount(t, *args):
 
 
 class Shims:
-    """Clocks to be stepped and a disk to be broken, for the servers of a test."""
+    """Steppable clocks and a breakable disk for the servers of a test."""
 
     def __init__(self, t):
         with open(tap.program, "rb") as f:
             if b"__asan_init" in f.read():
-                raise Skip("nothing can be loaded before the sanitizer")
+                raise Skip("LD_PRELOAD does not work with the address sanitizer")
         self.step, self.order = t.path("step"), t.path("order")
         self.clock(0)
         self.put(self.order, 0, 0, 0, 0, 0, 0)
@@ -65,33 +65,34 @@ class Shims:
         self.put(self.step, wall_s, asleep_s)
 
     def disk(self, order):
-        """0: it is well; -1: it does not end; else the errno with which it fails."""
+        """Set the result of fsync(). 0: success; -1: it blocks; otherwise it fails with this errno."""
         self.put(self.order, order)
 
     def boot(self, boot, machine="one"):
-        """The ids of this boot and of this machine, for the next start."""
+        """Set the boot id and the machine id for the next start."""
         for name, text in (("boot", boot), ("machine", machine)):
             with open(os.path.join(self.boot_path, name), "w") as f:
                 f.write(text + "\n")
 
     def sync(self, order):
-        """As disk(), for syncs of the journal. -2: one of them ends, and no other."""
+        """Like disk(), for syncs of the journal. -2: one sync succeeds, and later ones block."""
         self.put_at(24, order)
 
     def write(self, order):
-        """As disk(), for writes to the journal."""
+        """Like disk(), for writes to the journal."""
         self.put_at(32, order)
 
     def sync_ms(self, ms):
-        """How long each sync of the journal takes."""
+        """Set the duration of each sync of the journal."""
         self.put_at(40, ms)
 
     def store(self, order):
-        """The same for what the store of transactions writes."""
+        """Like disk(), for syncs of the transaction store."""
         self.put_at(8, order)
 
     def store_end(self, order):
-        """And for the end of its commits: whether they were written is not known then."""
+        """Like disk(), for the meta page that ends a commit. After an error, the outcome of the commit is
+        unknown."""
         self.put_at(16, order)
 
     def put_at(self, offset, order):

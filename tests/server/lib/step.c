@@ -1,6 +1,6 @@
-/* step.c - clocks that a test can step, for one process (LD_PRELOAD). The file that
- * $STEP_FILE names holds 64-bit numbers: the seconds to add to the wall clock; and, if it is
- * there, those to add to the clock that goes on while the machine sleeps, as if it had. */
+/* step.c - clocks that a test can step, for one process (LD_PRELOAD). The file $STEP_FILE holds two
+ * 64-bit numbers: the seconds to add to the wall clock (CLOCK_REALTIME), and the seconds to add to
+ * CLOCK_BOOTTIME, as if the machine had been suspended. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -1,9 +1,9 @@
-"""tx.py - transactions, for tests of one server and of a cluster."""
+"""tx.py - transaction commands for tests of a single server and of a cluster."""
 from live import check, check_that
 
 
 def begin(c, *request):
-    """(term, number) of a new transaction."""
+    """Begin a transaction; returns (term, number)."""
     got = c("TX.BEGIN", *request)
     check_that(isinstance(got, list) and len(got) == 2, "TX.BEGIN is answered: %r" % (got,))
     return tuple(got)
