@@ -38,8 +38,7 @@
 struct way {
     const char *name;
     bool mapped, zeros;
-    uint64_t
-        piece; /* How many zeros to write at a time into allocated space; 0: none. */
+    uint64_t piece; /* The number of zeros per write into allocated space; 0: none. */
 };
 static const struct way ways[] = {
     {"write, allocated", false, false, 0}, {"write, 64 KiB zeros", false, false, 65536},

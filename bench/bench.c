@@ -1,8 +1,7 @@
-/* bench.c - what an acquire and its release cost, ours and others', in one run.
+/* bench.c - the cost of an acquire and its release: Sluice and other locks, in one run.
  *
- * The plan of sections is in measure_all(). Of a measurement only the ratios mean
- * something on another machine, so everything is measured side by side (crew.h), and
- * the goals are ratios (K14 of the catalogue of tests is this bench, not a test).
+ * measure_all() lists the sections. Only the ratios of a measurement apply to other machines, so
+ * all locks are measured side by side (crew.h), and the goals are ratios.
  * docs/bench.md explains how to read the output. */
 #include <signal.h>
 #include <stdio.h>
@@ -21,7 +20,7 @@
 
 static const struct sluice_capacity wide = {.per = 1000, .buckets = 1};
 
-/* What the options say. */
+/* The values of the options. */
 struct settings {
     bool json;
     bool quick;
@@ -29,7 +28,7 @@ struct settings {
     int64_t run_ns;
 };
 
-/* One lock in one variant: what is running. */
+/* One lock in one variant, and its running processes. */
 struct entry {
     bool open;
     struct place place;
@@ -38,7 +37,7 @@ struct entry {
 
 /* ---- one section ---- */
 
-/* What to measure: these locks, in these variants. */
+/* The locks and the variants to measure. */
 struct plan {
     struct section *section;
     uint32_t locks; /* Bits of enum rival_number. */
@@ -56,7 +55,7 @@ static const char *start(struct entry *e, const struct rival *r,
     return refused;
 }
 
-/* What cannot be had here is left out; but without ours there is nothing to say. */
+/* Locks that are not available on this machine are skipped. Sluice is required. */
 static const char *start_all(const struct plan *p,
                              struct entry entries[RIVALS][VARIANTS_MAX],
                              const int *cpus)
@@ -77,7 +76,7 @@ static const char *start_all(const struct plan *p,
     return NULL;
 }
 
-/* What went wrong, and with which lock. */
+/* An error message that names the lock. */
 static const char *of_lock(const struct rival *r, const char *wrong)
 {
     static char said[256];
@@ -85,7 +84,7 @@ static const char *of_lock(const struct rival *r, const char *wrong)
     return said;
 }
 
-/* All take turns, in every round. */
+/* Measure all locks in turn, in every round. */
 static const char *run_all(const struct plan *p,
                            struct entry entries[RIVALS][VARIANTS_MAX],
                            const struct settings *o)
@@ -110,7 +109,7 @@ static const char *run_all(const struct plan *p,
     return NULL;
 }
 
-/* End everything that was started, and see that nothing is held that was not before. */
+/* Stop all processes, and check that no unit is held that was not held before. */
 static const char *end_all(struct entry entries[RIVALS][VARIANTS_MAX])
 {
     const char *wrong = NULL;
@@ -144,7 +143,7 @@ static const char *measure(const struct plan *p, const struct settings *o,
 /* ---- the order of keys ---- */
 
 /* The same for all locks and in every run. Random, so that neither a cache nor a
- * predictor knows the next one. */
+ * predictor can guess the next key. */
 static uint32_t *order_make(uint32_t keys)
 {
     uint32_t *order = calloc(ORDER_LENGTH, sizeof *order);
@@ -181,7 +180,7 @@ static struct ratio ratio_of(const struct section *sections, struct cell_name ov
     return r;
 }
 
-/* ---- all of it ---- */
+/* ---- all sections ---- */
 
 enum section_number {
     ONE,
@@ -306,7 +305,7 @@ static void note_reaping(void)
 
 static uint32_t compute_ratios(struct ratio *out)
 {
-    /* What, over what, with which goal. */
+    /* The numerator, the denominator, and the goal. */
     static const struct {
         const char *id, *what;
         struct cell_name over, under;
@@ -403,7 +402,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "bench: %s\n", wrong);
         return 1;
     }
-    signal(SIGPIPE, SIG_DFL); /* From here on it is about our own output. */
+    signal(SIGPIPE, SIG_DFL); /* From here on, it only writes its own output. */
     note_pinning(&r.machine);
     note_reaping();
     r.ratio_count = compute_ratios(ratios);

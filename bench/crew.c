@@ -12,15 +12,15 @@
 
 #include "canal/word.h"
 
-/* Pairs between two looks at the clock: many enough to make it cheap, few enough that
- * slow locks end in time. */
+/* The number of pairs between two reads of the clock. It is large enough to make the
+ * reads cheap, and small enough that slow locks stop in time. */
 #define STRIDE 500u
 
-#define ANSWER_MS 60000 /* How long a process may take to answer. */
+#define ANSWER_MS 60000 /* The timeout for a message of a process. */
 
-/* Where those of one crew meet. */
+/* The barrier of a crew, in shared memory. */
 struct crew_barrier {
-    _Alignas(128) uint64_t arrived; /* Only ever increases. */
+    _Alignas(128) uint64_t arrived; /* It never decreases. */
 };
 
 struct order {
@@ -33,10 +33,10 @@ struct tally {
     int64_t end_ns;
     uint64_t pairs;
     uint64_t granted;
-    int64_t pushed; /* How often another process was given the CPU meanwhile. */
+    int64_t pushed; /* Involuntary context switches during the run. */
 };
 
-/* The first thing a process says: "" or why it cannot begin. */
+/* The first message of a process: "", or the reason why it cannot start. */
 struct hello {
     char refused[120];
 };
@@ -63,8 +63,8 @@ const char *crew_read(int fd, void *out, size_t size, int64_t wait_ms)
 
 static void meet(struct crew_barrier *b, uint64_t count)
 {
-    /* Acquire and release, so that the last one's start is after the first one's
-     * arrival. The waiting processes have a CPU each. */
+    /* Acquire and release, so that no process starts before all have arrived. Each
+     * waiting process has its own CPU, so it may spin. */
     __atomic_add_fetch(&b->arrived, 1, __ATOMIC_ACQ_REL);
     while (__atomic_load_n(&b->arrived, __ATOMIC_ACQUIRE) < count)
         sl_canal_word_pause();
@@ -110,7 +110,7 @@ static _Noreturn void serve(const struct rival *r, struct place *p, uint32_t num
 
 /* ---- in the parent ---- */
 
-/* Fork one; its hello is still to come. */
+/* Fork a process. Its first message has not arrived yet. */
 static bool hire(struct crew *c, const struct rival *r, struct place *p, int cpu)
 {
     int order[2], tally[2];

@@ -1,9 +1,8 @@
-/* crew.h - the processes that do the work.
+/* crew.h - the processes that are measured.
  *
- * For each lock that is measured there is a crew of one or two processes of its own,
- * each pinned to a CPU. They sleep until it is their turn, meet at a barrier in shared
- * memory, and run for a fixed time. The process that runs the bench only waits, so it
- * takes no CPU from them, and it alone cleans up. */
+ * Each measured lock has a crew of one or two processes, each pinned to a CPU. They sleep until it
+ * is their turn, meet at a barrier in shared memory, and run for a fixed time. The main process of
+ * the benchmark only waits, so it takes no CPU time from them, and it alone cleans up. */
 #ifndef BENCH_CREW_H
 #define BENCH_CREW_H
 
@@ -17,27 +16,28 @@
 struct crew {
     uint32_t size;
     pid_t pids[SEATS_MAX];
-    int orders[SEATS_MAX];  /* Pipes, to write to. */
-    int tallies[SEATS_MAX]; /* Pipes, to read from. */
+    int orders[SEATS_MAX];  /* Pipes to the processes. */
+    int tallies[SEATS_MAX]; /* Pipes from the processes. */
     struct crew_barrier *barrier;
-    bool inexact; /* As its lock: not each of its pairs need be granted. */
+    bool inexact; /* As in struct rival: not every pair must be granted. */
 };
 
-/* Fork a process for each seat of a place. Borrows both until crew_end(). cpus has one
- * for each seat; -1: do not pin. NULL, or what went wrong. */
+/* Fork a process for each seat of a place. Borrows both until crew_end(). cpus has
+ * one CPU for each seat; -1: do not pin. Returns NULL, or an error message. */
 const char *crew_start(struct crew *c, const struct rival *r, struct place *p,
                        const int *cpus);
 
-/* Let them run: *ns_per_pair is the time from the first one's start to the last one's
- * end, divided by the pairs of all; *disturbed says whether one of them had to give its
- * CPU to somebody else meanwhile. NULL, or what went wrong. */
+/* Run all processes. *ns_per_pair is the time from the first start to the last end,
+ * divided by the number of all pairs. *disturbed says whether one of them was
+ * preempted. Returns NULL, or an error message. */
 const char *crew_run(struct crew *c, int64_t run_ns, double *ns_per_pair,
                      bool *disturbed);
 
-/* End the processes, however far they are. */
+/* Kill the processes, in whatever state they are. */
 void crew_end(struct crew *c);
 
-/* Read exactly this many bytes, within this many ms. NULL, or what went wrong. */
+/* Read exactly this many bytes within this many ms. Returns NULL, or an error
+ * message. */
 const char *crew_read(int fd, void *out, size_t size, int64_t wait_ms);
 
 #endif /* BENCH_CREW_H */

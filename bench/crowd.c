@@ -12,16 +12,16 @@
 
 #define OUTPUT_BYTES 8192u
 #define INPUT_BYTES 8192u
-#define STALL_MS 60000 /* How long a server may say nothing. */
+#define STALL_MS 60000 /* The timeout for a reply. */
 
 struct member {
     int fd;
     uint32_t number;
-    uint64_t round; /* How many it has begun. */
+    uint64_t round; /* The number of rounds that it has started. */
     uint32_t step;
     uint32_t awaited; /* Replies. */
     int64_t began_ns;
-    size_t have; /* Bytes of a reply that is not whole. */
+    size_t have; /* Bytes of an incomplete reply. */
     char input[INPUT_BYTES];
 };
 
@@ -45,7 +45,7 @@ void crowd_row(uint32_t client, uint64_t n, char key[CROWD_KEY_BYTES + 1],
 
 /* ---- steps ---- */
 
-/* What is written. */
+/* The data to write. */
 struct output {
     size_t n;
     uint32_t commands;
@@ -77,7 +77,7 @@ static void put_commit(struct output *o, const struct member *m, uint32_t which)
     if (which & 4) PUT(o, "TX.COMMIT");
 }
 
-/* This many locks, from this one on. */
+/* This many lock commands, starting with this one. */
 static void put_locks(struct output *o, const struct member *m, uint32_t from,
                       uint32_t count)
 {
@@ -121,7 +121,7 @@ static const char *begin(struct crowd *c, struct member *m)
     return send_step(c, m);
 }
 
-/* All replies of a step are there. */
+/* All replies of a step have arrived. */
 static const char *go_on(struct crowd *c, struct member *m)
 {
     m->step++;
@@ -143,7 +143,7 @@ static const char *unexpected(const char *reply)
     return said;
 }
 
-/* The replies that are whole are taken out of the input. */
+/* Remove complete replies from the input. */
 static const char *take_replies(struct member *m)
 {
     const char *at = m->input, *end = m->input + m->have;

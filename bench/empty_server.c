@@ -18,20 +18,20 @@
 #define REPLY "+OK\r\n"
 #define REPLY_BYTES 5u
 
-/* Where in a command the stream is. */
+/* The position of the stream within a command. */
 enum state {
     AT_ARRAY,  /* Before the '*'. */
     IN_ARRAY,  /* In the digits after it. */
     AT_STRING, /* Before a '$'. */
     IN_STRING, /* In the digits after it. */
-    IN_BYTES,  /* In a string and the line's end behind it. */
+    IN_BYTES,  /* In a string and the line end after it. */
 };
 
 struct parser {
     enum state state;
     uint64_t number;  /* Digits so far. */
-    uint64_t strings; /* Still to come of this command. */
-    uint64_t bytes;   /* Still to come of this string, with the line's end. */
+    uint64_t strings; /* Arguments of this command that are missing. */
+    uint64_t bytes;   /* Missing bytes of this string, including the line end. */
 };
 
 struct peer {
@@ -39,19 +39,20 @@ struct peer {
     struct parser parser;
 };
 
-/* A write that did not fit into the socket at once. */
+/* A write that the socket did not accept at once. */
 struct rest {
     uv_write_t request;
     char bytes[];
 };
 
-/* One server, one thread: a read is answered before the next begins. */
+/* There is one thread: it replies to a read before it starts the next one. */
 static char input[READ_BYTES];
 static char output[READ_BYTES]; /* A command has at least 10 bytes, its reply 5. */
 
 /* ---- counting ---- */
 
-/* Digits, then \r\n. 1: the number is whole; 0: more is to come; -1: not a number. */
+/* Digits, then \r\n. 1: the number is complete; 0: it is incomplete; -1: not a
+ * number. */
 static int digits(struct parser *p, const char **at, const char *end)
 {
     while (*at < end) {

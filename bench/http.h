@@ -9,20 +9,21 @@
 /* Write a request with this JSON as its body. Returns its length, 0 if it does not fit. */
 size_t http_post(char *out, size_t size, const char *path, const char *json);
 
-/* The end of a reply that begins at `at`, or NULL: it is not whole. Its status and where
- * its body begins; a reply that does not say how long it is has the status -1. */
+/* Returns the end of a reply that begins at `at`, or NULL if it is incomplete. Sets
+ * its status and the start of its body. The status is -1 if the reply has no length. */
 const char *http_end(const char *at, const char *end, int *status, const char **body);
 
-/* Send a request on a line and wait for the reply: its body, borrowed until the next call,
- * with a '\0' behind it. NULL, or what went wrong; any status but 200 is wrong. */
+/* Send a request and wait for the reply. Its body is borrowed until the next call
+ * and ends with '\0'. Returns NULL, or an error message; any status other than 200
+ * is an error. */
 const char *http_ask(struct line *l, const char *path, const char *json,
                      const char **body);
 
-/* What stands behind "name": in such a body, without quotes; false: nothing. The first of
- * that name counts. */
+/* The value of "name" in such a body, without quotes; false if there is none. If the
+ * name occurs several times, the first one counts. */
 bool json_find(const char *body, const char *name, char *out, size_t size);
 
-/* Bytes as base64, with a '\0'. */
+/* Encode bytes as base64, with a final '\0'. */
 void base64(char *out, size_t size, const char *bytes, size_t n);
 
 #endif /* BENCH_HTTP_H */

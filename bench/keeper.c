@@ -1,9 +1,9 @@
-/* keeper.c - what a cluster with a keeper costs, on three nodes and three members of etcd:
- * its locks compared with etcd's, its commits, and the time until another keeper commits when the
- * last one was killed.
+/* keeper.c - the cost of a cluster with a keeper, on three nodes and three members of etcd: its
+ * locks compared with etcd's, its commits, and the time from the kill of the keeper to the first
+ * commit of the next one.
  *
- * Everything is measured at the keeper's node and at another one: the difference is what it
- * costs to forward a command. docs/bench.md explains how to read it. */
+ * Locks and commits are measured at the keeper's node and at another node. The difference is the
+ * cost of forwarding a command. docs/bench.md explains how to read the report. */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -70,9 +70,9 @@ static const char method[] =
     "measured.";
 /* clang-format on */
 
-#define CHANGES 20u /* How often the keeper is killed. */
+#define CHANGES 20u /* The number of times that the keeper is killed. */
 
-/* What its part says where there is nothing to stand on. */
+/* The message of a part if etcd is not installed. */
 static const char absent[] = "etcd is not installed";
 
 /* ---- starting ---- */
@@ -100,8 +100,8 @@ static struct subject *another(struct trio *t)
     return &t->members[(t->best + 1) % TRIO];
 }
 
-/* A change of keeper in the middle of it, on a busy machine, makes another node the keeper's:
- * then it has to be said. */
+/* On a busy machine the keeper may change during a run. Then the columns show other
+ * nodes, so print a note. */
 static void note_term(struct trio *nodes, int64_t before, struct table *t)
 {
     int64_t now = subject_info(&nodes->members[nodes->best], "keeper", "term");
@@ -126,7 +126,7 @@ static const struct lock_shape {
     uint32_t clients;
     bool one_key;
     uint32_t lease_ms;
-    double least, far_least; /* The goals: to etcd, and of forwarding; 0: none. */
+    double least, far_least; /* Goals: ratio to etcd, and of forwarding; 0: none. */
 } lock_shapes[] = {
     {"1", "1 client", 1, false, SHORT_MS, 15, 0.7},
     {"32", "32 clients, own keys", 32, false, SHORT_MS, 20, 0.7},
@@ -136,7 +136,7 @@ static const struct lock_shape {
     {"32_one_long", "32, one key, long", 32, true, LONG_MS, 0, 0},
 };
 #define LOCK_SHAPES (sizeof lock_shapes / sizeof lock_shapes[0])
-#define SHORT_SHAPES 3u /* The first ones have short leases. */
+#define SHORT_SHAPES 3u /* The first shapes have short leases. */
 
 static const struct trial_heading lock_headings[TRIAL_TABLES] = {
     [RATE] = {"keeperlocks_rate", "Pairs per second", "of all clients together"},
@@ -300,7 +300,7 @@ static const char *part_locks(struct trial *r)
 
 /* ---- commits ---- */
 
-/* Behind those two columns of before. */
+/* The column after the two columns of both tables. */
 enum { ALONE = FORWARDED + 1, TX_COLUMNS };
 
 static const struct tx_shape {
@@ -410,11 +410,11 @@ static const char *part_commits(struct trial *r)
     return NULL;
 }
 
-/* ---- fail-over ---- */
+/* ---- failover ---- */
 
 #define GIVE_UP_S 60
 
-/* A whole transaction through this node; whether it was committed. */
+/* Run a transaction through this node; returns whether it was committed. */
 static const char *commit(struct subject *s, bool *done)
 {
     static const char commands[] =
@@ -433,7 +433,7 @@ static const char *commit(struct subject *s, bool *done)
     return wrong;
 }
 
-/* Until one is. */
+/* Repeat until a transaction is committed. */
 static const char *commit_at_last(struct subject *s)
 {
     int64_t until_ns = now_ns() + (int64_t)GIVE_UP_S * 1000000000;
@@ -447,7 +447,7 @@ static const char *commit_at_last(struct subject *s)
     return wrong;
 }
 
-/* One change of keeper, in ms. Afterwards all three are there again. */
+/* The duration of one failover in ms. Afterwards all three nodes run again. */
 static const char *change(struct trio *nodes, double *ms)
 {
     uint32_t keeper = nodes->best;

@@ -15,25 +15,25 @@
 #define COMMAND_BYTES_MAX 256u
 #define INPUT_BYTES 16384u
 #define FILL_DEPTH 256u
-#define STALL_MS 60000 /* How long a server may say nothing. */
+#define STALL_MS 60000 /* The timeout for a reply. */
 
-/* One command: bytes, and where its key's digits are. */
+/* One command: its bytes, and the position of the digits of its key. */
 struct command {
     char bytes[COMMAND_BYTES_MAX];
     size_t n;
 };
 
-/* A connection and what it is about. */
+/* A connection and its current batch. */
 struct lane {
     int fd;
     bool releasing;
-    uint32_t replies; /* Still to come. */
+    uint32_t replies; /* Missing replies. */
     int64_t began_ns;
     int64_t fences[LOAD_DEPTH_MAX];
     uint32_t number; /* Of the connection, 0 is the first. */
     uint64_t next;   /* Number of its next key. */
-    uint64_t base;   /* Number of the first key of the batch under way. */
-    size_t have;     /* Bytes of a reply that is not whole. */
+    uint64_t base;   /* Number of the first key of the current batch. */
+    size_t have;     /* Bytes of an incomplete reply. */
     char input[INPUT_BYTES];
 };
 
@@ -77,7 +77,7 @@ static char *put(char *at, const char *bytes, size_t n)
 
 #define PUT(at, text) put(at, text, sizeof(text) - 1)
 
-/* A number as a word of a command. */
+/* A number as an argument of a command. */
 static char *put_number(char *at, int64_t number)
 {
     char digits[24];
@@ -136,7 +136,7 @@ static char *put_release(char *at, const struct load *l, uint64_t key, int64_t f
     return PUT(at, "\r\n");
 }
 
-/* What a server must say: that it granted, or that it took back. */
+/* The expected reply: the lock was granted, or released. */
 static bool acquired(enum subject_kind kind, const char *reply)
 {
     return kind == OURS ? reply[0] == '*' && reply[1] == '5' : reply[0] == '+';
@@ -158,7 +158,8 @@ static const char *unexpected(enum subject_kind kind, const char *what,
 
 /* ---- a connection's turn ---- */
 
-/* Each connection's keys are its own: 32 of them again and again, or always new ones. */
+/* Each connection has its own keys: 32 keys that it uses repeatedly, or always new
+ * ones. */
 static uint64_t key_of(const struct lane *lane, uint32_t i)
 {
     return lane->base + i;
@@ -192,7 +193,7 @@ static const char *send_releases(struct load *l, struct lane *lane)
     return line_send(lane->fd, l->output, (size_t)(at - l->output));
 }
 
-/* All replies of a write are there. */
+/* All replies of a write have arrived. */
 static const char *go_on(struct load *l, struct lane *lane)
 {
     if (!lane->releasing) return send_releases(l, lane);
@@ -214,7 +215,7 @@ static const char *take_reply(struct load *l, struct lane *lane, const char *rep
         return NULL;
     }
     if (!acquired(l->kind, reply)) return unexpected(l->kind, "an acquire", reply);
-    /* The empty server gives no fence: one of the usual length. */
+    /* The empty server returns no fence, so use one of the usual length. */
     lane->fences[i] = l->kind == OURS ? number : 1700000000000000;
     return NULL;
 }
@@ -334,7 +335,7 @@ static const char *fill_replies(struct subject *s, uint32_t n)
     return NULL;
 }
 
-/* The next batch is sent before the replies of the last one are read. */
+/* Send the next batch before the replies of the previous one are read. */
 const char *load_fill(struct subject *s, const struct load_fill *f)
 {
     static char output[FILL_DEPTH * COMMAND_BYTES_MAX];

@@ -11,7 +11,7 @@
 
 #include "sluice.h"
 
-/* The text behind "name :" in a line of /proc/cpuinfo, or NULL. */
+/* The text after "name :" in a line of /proc/cpuinfo, or NULL. */
 static char *value_of(char *line, const char *name)
 {
     size_t n = strlen(name);
@@ -58,8 +58,9 @@ static int topology(int cpu, const char *what)
     return number;
 }
 
-/* Two CPUs for two processes: other cores of one socket if there are, then any others.
- * From the top, since many machines serve their devices on the first ones. */
+/* Choose two CPUs for two processes: different cores of one socket if possible,
+ * otherwise any. Start with the highest number, since many machines handle device
+ * interrupts on the first CPUs. */
 static void choose_pair(struct machine *m)
 {
     cpu_set_t set;
@@ -101,7 +102,7 @@ static void look_at_programs(struct machine *m)
     snprintf(m->compiler, sizeof m->compiler, "gcc %s, " BENCH_FLAGS, __VERSION__);
 #endif
     snprintf(m->libc, sizeof m->libc, "glibc %s", gnu_get_libc_version());
-    /* A function's address as a pointer to data: POSIX has it so for this very use. */
+    /* Convert the address of a function to a data pointer, which POSIX allows. */
     int (*function)(struct sluice_canal *, const char *,
                     struct sluice_key **) = sluice_key_resolve;
     void *address;

@@ -1,4 +1,4 @@
-/* machine.h - what a number was measured on. No number without it. */
+/* machine.h - describes the machine of a measurement. Every report contains it. */
 #ifndef BENCH_MACHINE_H
 #define BENCH_MACHINE_H
 
@@ -10,12 +10,12 @@ struct machine {
     char compiler[160];
     char libc[64];
     char library[64]; /* The file that the measured functions came from. */
-    bool virtual;     /* A hypervisor is below. */
+    bool virtual;     /* The machine is virtual. */
     int online;       /* CPUs. */
     int allowed;      /* CPUs that this process may use. */
-    int pair[2];      /* Two of them, on different cores if there are such; or -1. */
-    bool same_core;   /* The two are threads of one core. */
-    double load;      /* Of the last minute, at the start. */
+    int pair[2];      /* Two of them, on different cores if possible; or -1. */
+    bool same_core;   /* Both are threads of one core. */
+    double load;      /* Load of the last minute, at the start. */
 };
 
 void machine_look(struct machine *m);

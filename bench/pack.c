@@ -13,19 +13,19 @@
 
 #define REQUEST_BYTES 512u
 #define INPUT_BYTES 8192u
-#define STALL_MS 60000       /* How long a cluster may say nothing. */
+#define STALL_MS 60000       /* The timeout for a reply. */
 #define ETCD_LEASE_S "86400" /* Longer than any run. */
 
-/* A client. Its requests do not change, but for the fence. */
+/* A client. Its requests do not change, except for the fence. */
 struct client {
     int fd;
     bool releasing;
-    bool again; /* It was asked before, and had no answer; see too_late(). */
+    bool again; /* The request is a retry; see too_late(). */
     int64_t began_ns;
     char key[32];
     char acquire[REQUEST_BYTES], release[REQUEST_BYTES];
     size_t acquire_bytes, release_bytes;
-    size_t have; /* Bytes of a reply that is not whole. */
+    size_t have; /* Bytes of an incomplete reply. */
     char input[INPUT_BYTES];
 };
 
@@ -49,7 +49,7 @@ static const char *unexpected(const struct pack *p, const struct client *c,
     return said;
 }
 
-/* ---- ours ---- */
+/* ---- Sluice ---- */
 
 static void ours_prepare(struct client *c, uint32_t lease_ms)
 {
@@ -62,7 +62,8 @@ static void ours_prepare(struct client *c, uint32_t lease_ms)
         strlen(c->key), c->key, digits, lease);
 }
 
-/* The end of a reply, or NULL: it is not whole. *good says whether it is as it should. */
+/* Returns the end of a reply, or NULL if it is incomplete. *good says whether it is
+ * the expected one. */
 static const char *ours_reply(struct client *c, const char *end, bool *good)
 {
     int64_t number = 0;
@@ -84,7 +85,7 @@ static const char *ours_reply(struct client *c, const char *end, bool *good)
 
 /* ---- etcd ---- */
 
-/* A lease of its own, which all its locks hang on: outside of what is measured. */
+/* Each client has a lease for all its locks. Its creation is not measured. */
 static const char *etcd_prepare(struct client *c, struct line *l)
 {
     char json[256], lease[32], name[64];
@@ -97,7 +98,8 @@ static const char *etcd_prepare(struct client *c, struct line *l)
     snprintf(json, sizeof json, "{\"name\":\"%s\",\"lease\":\"%s\"}", name, lease);
     c->acquire_bytes = http_post(c->acquire, sizeof c->acquire, "/v3/lock/lock", json);
 
-    /* What it holds is named by the lock and the lease, and so always the same. */
+    /* The name of a held lock consists of the lock and the lease, so it does not
+     * change. */
     char key[96], coded[160];
     snprintf(key, sizeof key, "%s/%llx", c->key, strtoull(lease, NULL, 10));
     base64(coded, sizeof coded, key, strlen(key));
@@ -137,8 +139,8 @@ static const char *begin(struct client *c)
     return ask(c);
 }
 
-/* Nodes that are busy may be too late with their answers, and a keeper with the renewal of its
- * authority: then a client asks again. */
+/* A busy node may reply too late, and a busy keeper may renew its authority too
+ * late. Then the client sends the command again. */
 static bool too_late(const struct client *c)
 {
     return strncmp(c->input, "-NOQUORUM", 9) == 0 ||
@@ -227,7 +229,7 @@ static const char *open_client(struct pack *p, struct trio *t, struct subject *a
     return NULL;
 }
 
-/* Where the i-th client is connected. */
+/* The server of the i-th client. */
 static uint32_t place_of(const struct trio *t, enum pack_at at, uint32_t i)
 {
     switch (at) {
@@ -239,7 +241,7 @@ static uint32_t place_of(const struct trio *t, enum pack_at at, uint32_t i)
 
 const char *pack_open(struct pack **out, struct trio *t, const struct pack_want *want)
 {
-    static uint32_t number; /* So that no two packs have a key in common. */
+    static uint32_t number; /* No two packs have a key in common. */
     const char *wrong = NULL;
     struct pack *p = calloc(1, sizeof *p);
     *out = p;

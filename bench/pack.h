@@ -18,11 +18,11 @@ enum pack_at { PACK_ALL, PACK_BEST, PACK_ANOTHER };
 struct pack_want {
     uint32_t clients;
     uint32_t lease_ms; /* The LEASE of an ACQUIRE. etcd has its own; see pack.c. */
-    bool one_key;      /* All want the same lock; otherwise each has its own. */
+    bool one_key; /* All clients acquire the same lock; otherwise each has its own. */
     enum pack_at at;
 };
 
-/* Connect them. NULL, or what went wrong. */
+/* Connect the clients. Returns NULL, or an error message. */
 const char *pack_open(struct pack **out, struct trio *t, const struct pack_want *want);
 void pack_close(struct pack *p); /* NULL is allowed. */
 

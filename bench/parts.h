@@ -5,7 +5,7 @@
 #include "sheet.h"
 #include "subject.h"
 
-/* What the options say, and what all parts need. */
+/* The values of the options, and the data that all parts need. */
 struct bench {
     struct sheet *sheet;
     struct subject_programs programs;
@@ -13,11 +13,11 @@ struct bench {
     bool quick;
     uint32_t rounds;
     int64_t run_ns;
-    uint32_t files_max; /* Open files of a process: what bounds its connections. */
-    struct subject_time spent; /* By measured servers, in all runs. */
+    uint32_t files_max;        /* RLIMIT_NOFILE, which limits the connections. */
+    struct subject_time spent; /* Of the measured servers, in all runs. */
 };
 
-/* Each returns NULL, or what went wrong. */
+/* Each returns NULL, or an error message. */
 const char *part_pairs(struct bench *b);   /* parts_pairs.c */
 const char *part_journal(struct bench *b); /* parts_journal.c */
 const char *part_memory(struct bench *b);  /* parts_held.c */
@@ -25,11 +25,11 @@ const char *part_keys(struct bench *b);    /* parts_held.c */
 const char *part_turns(struct bench *b);   /* parts_waiting.c */
 const char *part_waiters(struct bench *b); /* parts_waiting.c */
 
-/* The same questions to the lock table alone, in this process (parts_table.c). */
+/* The same operations on the lock table alone, in this process (parts_table.c). */
 struct table_ends {
     uint64_t leases, waiters;
-    double ns_per_effect; /* Of CPU. */
-    double longest_us;    /* CPU of the longest stretch of TABLE_STRETCH effects. */
+    double ns_per_effect; /* CPU time. */
+    double longest_us; /* CPU time of the longest stretch of TABLE_STRETCH effects. */
     uint64_t grants;
 };
 #define TABLE_STRETCH 64u

@@ -1,5 +1,5 @@
-/* parts_held.c - many held locks: their memory, and the cost of a pair in addition to
- * them. Ours against Redis; the empty server holds nothing. */
+/* parts_held.c - many held locks: their memory, and the cost of a pair while they
+ * are held. Compares Sluice with Redis; the empty server holds no locks. */
 #include <stdio.h>
 #include <string.h>
 
@@ -10,21 +10,22 @@
 #define LEASE_MS 36000000 /* No lease expires during the run. */
 #define HOLDERS 2u        /* OURS and REDIS. */
 
-/* The journal need not be synced for each of the millions of leases. */
+/* Do not sync the journal for each of the millions of leases. */
 static const char *const *options_of(uint32_t kind)
 {
     static const char *const ours[] = {"--lease-volatile", "10h", NULL};
     return kind == OURS ? ours : NULL;
 }
 
-/* ---- bytes of a lock ---- */
+/* ---- memory per lock ---- */
 
 static const char *memory_once(struct bench *b, struct table *t, uint32_t kind,
                                uint64_t locks)
 {
     struct subject s = {0};
     const char *wrong = subject_start(&s, kind, &b->programs, options_of(kind));
-    /* What the first locks make it take is not of the locks: buffers, arenas. */
+    /* The memory that the server allocates for its first locks is mostly buffers and
+     * arenas, so do not count it. */
     struct load_fill warm = {.from = locks, .to = locks + 1000, .lease_ms = LEASE_MS};
     struct load_fill all = {.from = 0, .to = locks, .lease_ms = LEASE_MS};
     if (wrong == NULL) wrong = load_fill(&s, &warm);
@@ -67,7 +68,7 @@ const char *part_memory(struct bench *b)
 
 /* ---- a pair with many held locks ---- */
 
-/* Bytes that are there for new programs; 0 if that is not known. */
+/* Available memory in bytes; 0 if it is unknown. */
 static uint64_t memory_available(void)
 {
     char line[128];

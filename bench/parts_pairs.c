@@ -6,7 +6,7 @@
 #include "parts.h"
 #include "programs.h"
 
-/* How the client goes about it. */
+/* How the client sends its commands. */
 static const struct shape {
     const char *id, *name;
     uint32_t connections, depth;

@@ -1,5 +1,5 @@
-/* parts_table.c - the lock table alone: no socket is involved, so there is no
- * limit to how many may wait. Linked statically, as the server is. */
+/* parts_table.c - the lock table alone. Without sockets, the number of waiters has
+ * no limit. It is linked statically, as in the server. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>

@@ -1,5 +1,5 @@
-/* parts_waiting.c - a million leases that end at once, and very many who wait. Ours alone:
- * Redis has no waiters. */
+/* parts_waiting.c - a million leases that expire at once, and many waiters. Only
+ * Sluice: Redis has no waiters. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 #include "process.h"
 #include "programs.h"
 
-#define FILES_SPARE 200u /* Files of both processes that are not waiters. */
+#define FILES_SPARE 200u /* Open files that are not connections of waiters. */
 #define STALL_MS 60000
 #define WAIT_MS 600000
 
@@ -44,7 +44,7 @@ static void crowd_close(struct crowd *c)
     *c = (struct crowd){.epoll = -1};
 }
 
-/* The server must come to accept them: its queue of new connections is not long. */
+/* Let the server accept them: its queue of new connections is short. */
 static const char *crowd_breathe(struct crowd *c)
 {
     const char *reply;
@@ -79,7 +79,7 @@ static const char *crowd_open(struct crowd *c, struct subject *s, uint32_t n,
         wrong = crowd_join(c, first + i * step);
         if (wrong == NULL && i % 64 == 63) wrong = crowd_breathe(c);
     }
-    /* All of them wait when the server says so. */
+    /* Wait until INFO reports all of them as waiting. */
     for (int64_t until = now_ns() + STALL_MS * 1000000ll; wrong == NULL;) {
         int64_t blocked = subject_info(s, "clients", "blocked_clients");
         if (blocked >= (int64_t)n) break;
@@ -90,7 +90,7 @@ static const char *crowd_open(struct crowd *c, struct subject *s, uint32_t n,
     return wrong;
 }
 
-/* Take in replies until `wanted` have come. */
+/* Read replies until `wanted` have arrived. */
 static const char *crowd_replies(struct crowd *c, uint64_t wanted)
 {
     struct epoll_event events[64];
@@ -113,10 +113,10 @@ static const char *crowd_replies(struct crowd *c, uint64_t wanted)
 
 /* ---- a million leases expire ---- */
 
-/* A subscriber, and what it has received. */
+/* A subscriber, and the number of its events. */
 struct listener {
     struct line line;
-    const char *command; /* What it listens with. */
+    const char *command; /* Its SUBSCRIBE command. */
     uint64_t messages;
     bool closed;
 };
@@ -132,8 +132,8 @@ static const char *listener_open(struct listener *l, const struct subject *s,
     return line_ask(&l->line, command, &reply, &n);
 }
 
-/* All that has come. The server may disconnect a subscriber that does not keep up: that is counted,
- * and nothing is wrong. */
+/* Read all events that have arrived. The server may disconnect a subscriber that
+ * does not keep up; that is counted and is not an error. */
 static void listener_take(struct listener *l)
 {
     const char *reply;
@@ -146,8 +146,8 @@ static void listener_take(struct listener *l)
 
 enum { EXPIRING, SETTING_UP, QUIET, CPU_EACH, LASTED, GRANTED, SENT, TURN_ROWS };
 
-/* Until every lease that ends here has: told by INFO, which is asked seldom, since the
- * question costs a turn too. */
+/* Wait until all leases have expired, according to INFO. Send INFO rarely, since it
+ * costs a turn too. */
 static const char *ends_wait(struct subject *s, struct listener *l, int64_t expiries,
                              int64_t end_ns, struct cell *lasted)
 {
@@ -169,7 +169,7 @@ static const char *ends_wait(struct subject *s, struct listener *l, int64_t expi
     return "the leases do not expire";
 }
 
-/* How one variant is gone about. */
+/* The parameters of a variant. */
 struct ends_plan {
     uint64_t leases;
     uint32_t waiters;
@@ -177,10 +177,9 @@ struct ends_plan {
     const char *listen;
 };
 
-/* Wait until shortly before the leases expire, and read the longest turn of a time in
- * which nothing happened: what comes after it is compared with that. INFO's window is
- * one of 10 to 20 s, so that the set-up is out of it by then; a short run cannot wait so
- * long, and takes the longest turn of all. */
+/* Wait until shortly before the leases expire, and read the longest turn of the idle
+ * server for comparison. The window of INFO is 10 to 20 s, so it no longer includes
+ * the set-up. A quick run does not wait, and reads the longest turn since the start. */
 static const char *ends_quiet(struct subject *s, int64_t end_ns, const char *name,
                               struct cell *quiet)
 {
@@ -239,8 +238,8 @@ static const char *ends_variant(struct bench *b, struct table *t,
                                 const struct ends_plan *p)
 {
     char most[16];
-    /* Without probes: the kernel drops some of them on loopback when thousands of silent
-     * connections have theirs at one time, and then cuts the connection. */
+    /* No keep-alive probes: if thousands of idle connections send them at once, the
+     * kernel drops some on loopback and then closes the connections. */
     const char *options[] = {"--connections-max", most, "--keep-alive", "0", NULL};
     struct subject s = {0};
     struct crowd c = {.epoll = -1};
@@ -328,7 +327,7 @@ static const char *pass_on(struct line *l, const char *key, uint64_t *grants)
         const char *wrong = line_reply(l, 0, &reply, &bytes);
         if (wrong != NULL) return wrong;
         if (bytes == 0) return NULL;
-        if (reply[0] == ':') continue; /* Of the release before. */
+        if (reply[0] == ':') continue; /* Of the preceding release. */
         if (reply[0] != '*' || reply[1] != '5') return "a waiter was rejected";
         reply_end(reply, reply + bytes, &fence);
         int n = snprintf(text, sizeof text,

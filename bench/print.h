@@ -7,15 +7,15 @@
 /* Print a text with line breaks, each line indented by this many spaces. */
 void print_wrapped(const char *text, int indent, int width);
 
-/* What the machine is, at the head of a report: two lines of text. */
+/* Print two lines that describe the machine, for the head of a report. */
 void print_machine(const struct machine *m);
 
 void json_text(const char *text);
 
-/* "name": "text", and what comes after it. */
+/* Print "name": "text" and `after`. */
 void json_pair(const char *name, const char *text, const char *after);
 
-/* "machine": {...}, and a line's end. */
+/* Print "machine": {...} and a line end. */
 void json_machine(const struct machine *m);
 
 #endif /* BENCH_PRINT_H */

@@ -1,5 +1,5 @@
-/* programs.h - what the programs of the bench about servers share: finding programs, and
- * telling how far they are. */
+/* programs.h - functions that the benchmarks of servers share: they find programs
+ * and print progress. */
 #ifndef BENCH_PROGRAMS_H
 #define BENCH_PROGRAMS_H
 
@@ -7,16 +7,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What is going on, on stderr: it is a long run. */
+/* Print the current step to stderr, since a run takes long. */
 void progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* A file, named from the directory of this program. */
+/* The path of a file relative to the directory of this program. */
 void program_beside(char *out, size_t size, const char *file);
 
-/* Is there such a program? A name without a slash is looked for on the path. */
+/* Does the program exist? A name without a slash is searched for in PATH. */
 bool program_there(const char *program);
 
-/* A number of rounds, as an option has it; 0: invalid. */
+/* The number of rounds in an option; 0: invalid. */
 uint32_t rounds_of(const char *text);
 
 #endif /* BENCH_PROGRAMS_H */

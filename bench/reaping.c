@@ -12,9 +12,9 @@
 
 #include "crew.h"
 
-#define HOLD_MS 60000 /* How long the holder may take to get everything. */
+#define HOLD_MS 60000 /* The timeout for the holder to acquire all units. */
 
-/* What the two kinds share. */
+/* Data of both kinds. */
 struct scene {
     struct sluice_canal *canal;
     char (*names)[16];
@@ -22,8 +22,8 @@ struct scene {
 };
 
 struct times {
-    double exit_ns;   /* From the kill until the process is gone. */
-    double permit_ns; /* And from there until another one has a unit. */
+    double exit_ns;   /* From the kill until the process has exited. */
+    double permit_ns; /* From then until another process has acquired a unit. */
 };
 
 static const struct sluice_capacity capacity = {.per = 1, .buckets = 1};
@@ -48,7 +48,7 @@ static bool hold_all(const struct scene *s, bool ours)
     return true;
 }
 
-/* Fork a process that holds a unit of each key, or of none. -1: it could not. */
+/* Fork a process that holds a unit of each key, or none. Returns -1 on failure. */
 static pid_t fork_holder(const struct scene *s, bool ours, bool holds)
 {
     int ready[2];
@@ -102,7 +102,7 @@ static const char *one_round(const struct scene *s, bool ours, bool holds,
     return NULL;
 }
 
-/* That all of it is back. */
+/* Check that all units are free again. */
 static bool all_free(const struct scene *s)
 {
     for (uint32_t k = 0; k < REAPING_KEYS; k++)

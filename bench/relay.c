@@ -20,9 +20,9 @@
 #define CHUNK_BYTES 16384u
 #define STALL_MS 10000
 
-/* ---- in the relay ---- */
+/* ---- in the proxy process ---- */
 
-/* Bytes under way; they are in order, and so are their times. */
+/* Bytes in transit, ordered by their times. */
 struct chunk {
     struct chunk *next;
     int64_t due_ns;
@@ -30,11 +30,11 @@ struct chunk {
     char bytes[];
 };
 
-/* One direction of a connection: from an end to its other. */
+/* One direction of a connection. */
 struct end {
     int fd; /* Read from here. */
     bool hung_up;
-    struct end *other; /* And written to there; itself: an echo. */
+    struct end *other; /* Write to this end; for the echo, to itself. */
     struct chunk *first, **last;
     struct end *next; /* In the list of all. */
 };
@@ -43,7 +43,7 @@ static int epoll_fd, timer_fd;
 static int64_t delay_ns;
 static struct end *ends;
 static const struct relay *me;
-static int listeners[RELAY_WAYS_MAX + 1]; /* The one behind the ways: the echo's. */
+static int listeners[RELAY_WAYS_MAX + 1]; /* One for each way, and the echo. */
 static int echo_port;
 
 static struct end *end_new(int fd)
@@ -61,7 +61,7 @@ static struct end *end_new(int fd)
     return e;
 }
 
-/* Close both connections at once, without a delay: distances are not measured then. */
+/* Close both connections without a delay: no delay is measured at that time. */
 static void hang_up(struct end *e)
 {
     struct end *both[] = {e, e->other};
@@ -109,7 +109,7 @@ static void take_in(struct end *e)
     e->last = &c->next;
 }
 
-/* Pass on what is due; when the next is due, or 0. */
+/* Send the data that is due. Returns the time at which the next data is due, or 0. */
 static int64_t pass_on(void)
 {
     int64_t now = now_ns(), next_ns = 0;
@@ -134,7 +134,7 @@ static void set_timer(int64_t at_ns)
     timerfd_settime(timer_fd, TFD_TIMER_ABSTIME, &t, NULL);
 }
 
-/* An event's pointer is an end, or one of our own descriptors. */
+/* The pointer of an event is an end of a connection, or one of our own descriptors. */
 static bool is_listener(const struct epoll_event *e, uint32_t *way)
 {
     for (*way = 0; *way <= me->ways; (*way)++)
@@ -161,7 +161,7 @@ _Noreturn static void relay(void)
     }
 }
 
-/* ---- outside ---- */
+/* ---- in the benchmark ---- */
 
 static bool watch(int fd, void *as)
 {

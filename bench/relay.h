@@ -14,16 +14,17 @@
 struct relay {
     pid_t pid; /* 0: not running. */
     uint32_t ways;
-    int from[RELAY_WAYS_MAX]; /* Ports that it listens on; chosen by relay_start(). */
+    int from[RELAY_WAYS_MAX]; /* The ports of the proxy; set by relay_start(). */
     int to[RELAY_WAYS_MAX];   /* 0: to the echo. */
 };
 
-/* Start it; `ways` and `to` are set. NULL, or what went wrong. */
+/* Start the proxy; the caller sets `ways` and `to`. Returns NULL, or an error
+ * message. */
 const char *relay_start(struct relay *r, int64_t delay_ns);
 void relay_stop(struct relay *r);
 
-/* How long a message of this many bytes and its echo take on that way, in us: the median of
- * `times`. NULL, or what went wrong. */
+/* Measure the time of a message of this many bytes and its echo on that way, in us:
+ * the median of `times`. Returns NULL, or an error message. */
 const char *relay_round_trip(const struct relay *r, uint32_t way, uint32_t bytes,
                              uint32_t times, double *median_us);
 

@@ -42,7 +42,7 @@ static bool listed(const struct section *s, uint32_t rival)
     return false;
 }
 
-/* Of all runs, those that others have disturbed. */
+/* Count the runs, and those that other processes disturbed. */
 static void count_disturbed(const struct report *r, uint32_t *disturbed, uint32_t *runs)
 {
     *disturbed = *runs = 0;
@@ -56,7 +56,7 @@ static void count_disturbed(const struct report *r, uint32_t *disturbed, uint32_
             }
 }
 
-/* ---- what we lose ---- */
+/* ---- where Sluice is slower ---- */
 
 /* Rival `rival` was faster than Sluice by name, by handle, or both. */
 struct loss {
@@ -142,7 +142,8 @@ static void print_cell(const struct series *s)
     else printf(" %9s %9s", "-", "-");
 }
 
-/* One variant: with the relation to ours, and what becomes of the permits of the dead. */
+/* One variant: the ratio to Sluice, and what happens to the permits of a killed
+ * holder. */
 static void print_single(const struct section *s)
 {
     const struct series *handle = &s->cells[HANDLE][0];

@@ -1,7 +1,7 @@
-/* report.h - what was measured, and how it is said: as text or as JSON.
+/* report.h - the results of the lock benchmark, and the report as text or JSON.
  *
- * The ratios and the list of faster locks are computed from the sections, and text and JSON
- * are made from the same structs. */
+ * The ratios and the list of faster locks are computed from the sections. Text and JSON are made
+ * from the same structs. */
 #ifndef BENCH_REPORT_H
 #define BENCH_REPORT_H
 
@@ -14,15 +14,15 @@
 #define ROUNDS_MAX 7u
 #define VARIANTS_MAX 3u
 
-/* What one lock did in all rounds. */
+/* The results of one lock in all rounds. */
 struct series {
     bool measured;
     double runs[ROUNDS_MAX];
     double median;
     double min;
-    uint32_t watched;   /* Runs of which is known whether they were disturbed, */
-    uint32_t disturbed; /* and those of them in which other processes used our CPUs. */
-    char skipped[120];  /* Why there is nothing; "" if it was not to be measured. */
+    uint32_t watched;   /* Runs for which it is known whether they were disturbed, */
+    uint32_t disturbed; /* and those in which other processes used our CPUs. */
+    char skipped[120]; /* The reason if there is no result; "" if none was requested. */
 };
 
 /* A table: the locks, each in one or several variants. */
@@ -31,7 +31,7 @@ struct section {
     const char *title;
     const char *unit;
     char note[512];    /* "" for none. */
-    char skipped[160]; /* Why all of it was left out; "". */
+    char skipped[160]; /* The reason if the section was skipped; otherwise "". */
     uint32_t variants;
     const char *labels[VARIANTS_MAX];
     struct series cells[RIVALS][VARIANTS_MAX];
@@ -43,7 +43,7 @@ struct ratio {
     const char *what;
     double over, under; /* The two medians. */
     double value;
-    double of_minima; /* The same of the two minima: how much noise there was. */
+    double of_minima; /* The ratio of the two minima, which shows the noise. */
     double goal;      /* 0: none. */
     bool at_least;    /* The goal is a lower bound. */
     bool measured;
@@ -51,7 +51,7 @@ struct ratio {
 
 struct report {
     struct machine machine;
-    const char *commit; /* "" if it is not known. */
+    const char *commit; /* "" if unknown. */
     uint32_t rounds;
     double run_ms;
     bool quick;

@@ -15,8 +15,8 @@
 #include "canal/word.h"
 #include "oracle/buckets.h"
 
-/* Two cache lines for each lock, as ours have: processors fetch lines in pairs, and
- * neighbours would slow each other down. */
+/* Two cache lines for each lock, as in Sluice. Processors fetch lines in pairs, so
+ * adjacent locks would slow each other down. */
 #define CELL_BYTES 128u
 
 /* ---- the loops ---- */
@@ -70,7 +70,7 @@ static void cells_unmap(struct place *p)
 
 INLINE void *cell(const struct place *p, size_t bytes, uint32_t key)
 {
-    /* A constant, as in a program with such an array. */
+    /* A constant, as in a typical program. */
     return p->cells +
            (size_t)key * ((bytes + CELL_BYTES - 1u) / CELL_BYTES * CELL_BYTES);
 }
@@ -83,8 +83,8 @@ static const char *sit_as_opened(struct place *p, uint32_t seat)
 
 /* ---- bare compare-and-swap, 8 bytes ---- */
 
-/* The least that such a lock does: load, compare with the capacity, swap. Not in a
- * separate function, and holders are not recorded. */
+/* The minimum of such a lock: load, compare with the capacity, swap. It is inlined
+ * and does not record holders. */
 
 static const char *cas8_open(struct place *p)
 {
@@ -101,8 +101,8 @@ INLINE uint64_t *cas8_thing(const struct place *p, uint32_t key)
 INLINE bool cas8_pair(uint64_t *count, struct sluice_capacity capacity)
 {
     const uint64_t cap = (uint64_t)capacity.per * capacity.buckets;
-    /* Acquire to take and Release to release, as any lock; Relaxed to load, since the
-     * swap compares. */
+    /* Acquire order for the acquire and release order for the release, as for any
+     * lock; relaxed for the load, since the swap compares. */
     uint64_t seen = __atomic_load_n(count, __ATOMIC_RELAXED);
     do {
         if (seen >= cap) return false;
@@ -193,7 +193,7 @@ static const char *posix_open(struct place *p)
 
 INLINE bool posix_pair(sem_t *s, struct sluice_capacity capacity)
 {
-    (void)capacity; /* Fixed when it was made. */
+    (void)capacity; /* The capacity is fixed at creation. */
     return sem_trywait(s) == 0 && sem_post(s) == 0;
 }
 
@@ -208,7 +208,7 @@ LOOPS(posix, sem_t *)
 
 /* ---- SysV semaphore with SEM_UNDO ---- */
 
-/* One operation for each, with the capacity fixed when it was made: the least it can do. A
+/* One operation for each, with a capacity that is fixed at creation: the minimum. A
  * capacity that is declared on every call takes two operations in one call. */
 
 #define SET_SEMAPHORES 25000u /* The kernel allows 32000 in one set by default. */
@@ -310,7 +310,8 @@ static const char *flock_open(struct place *p)
     return NULL;
 }
 
-/* Such a lock belongs to an open file, so each process opens it for itself. */
+/* Such a lock belongs to an open file description, so each process opens the file
+ * itself. */
 static const char *flock_sit(struct place *p, uint32_t seat)
 {
     (void)seat;
@@ -340,8 +341,8 @@ LOOPS(flock, struct flock_thing)
 
 /* ---- canal lock's buckets ---- */
 
-/* Its algorithm alone: no ETS and no process that watches the holders, both of which
- * cost its users far more. */
+/* Only the algorithm: without ETS and without a process that monitors the holders,
+ * both of which cost far more. */
 
 INLINE struct buckets *buckets_thing(const struct place *p, uint32_t key)
 {
@@ -374,17 +375,17 @@ static int64_t buckets_held(struct place *p, uint32_t key)
 
 LOOPS(buckets, struct buckets *)
 
-/* ---- ours ---- */
+/* ---- Sluice ---- */
 
 const char *canal_open(struct sluice_canal **out, uint32_t keys)
 {
-    /* More than enough of both, and never fewer than the default. */
+    /* Enough keys and records, and at least the defaults. */
     struct sluice_canal_options o = {.keys = keys + 4096, .records = keys + 16384};
     char name[64];
     snprintf(name, sizeof name, "bench.%d", (int)getpid());
     int status = sluice_canal_open(name, &o, out);
     sluice_canal_remove(
-        name); /* Processes that have it open keep it; no file is left. */
+        name); /* Processes that have the file open keep it; no file is left behind. */
     if (status == SLUICE_ENOSPC) {
         o.anonymous = 1; /* The same memory without a file. */
         status = sluice_canal_open(NULL, &o, out);
@@ -429,7 +430,7 @@ static int64_t ours_count(struct place *p, uint32_t key)
     return sluice_canal_count(p->canal, p->names[key]);
 }
 
-/* Use each key once, in order: then they are neighbours in the table. */
+/* Use each key once, in order, so that they are adjacent in the table. */
 static const char *name_sit(struct place *p, uint32_t seat)
 {
     if (seat != 0) return NULL;
@@ -485,7 +486,7 @@ INLINE bool handle_pair(struct sluice_key *k, struct sluice_capacity capacity)
 
 LOOPS(handle, struct sluice_key *)
 
-/* ---- all of them ---- */
+/* ---- all locks ---- */
 
 #define LOOPS_OF(id) .one = id##_one, .many = id##_many
 

@@ -83,7 +83,7 @@ static const char method[] =
     "rewrite.";
 /* clang-format on */
 
-/* What the command line says beyond struct bench. */
+/* The options that are not in struct bench. */
 struct settings {
     bool json;
     bool wanted[PARTS];
@@ -105,7 +105,7 @@ static int refuse(const char *what, const char *argument)
     return 2;
 }
 
-/* An option with a value: whether it was good. */
+/* Read an option with a value; returns whether it is valid. */
 static bool take_value(const char *name, const char *value, struct bench *b,
                        struct settings *o)
 {
@@ -166,7 +166,7 @@ static const char *find_programs(struct bench *b)
     return NULL;
 }
 
-/* As many files as we may, and the CPUs. */
+/* Raise the limit of open files, and choose the CPUs. */
 static void settle(struct bench *b)
 {
     const struct machine *m = &b->sheet->machine;
@@ -180,7 +180,7 @@ static void settle(struct bench *b)
     process_pin(m->pair[1]);
 }
 
-/* ---- all of it ---- */
+/* ---- main ---- */
 
 static const char *measure_all(struct bench *b, const struct settings *o)
 {
@@ -190,7 +190,7 @@ static const char *measure_all(struct bench *b, const struct settings *o)
     return wrong;
 }
 
-/* A rival that is not here is named where its numbers would be. */
+/* A server that is not installed is named in place of its numbers. */
 static void note_absent(struct bench *b)
 {
     if (!b->absent[REDIS]) return;
@@ -239,7 +239,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "bench: %s\n", wrong);
         return 1;
     }
-    signal(SIGPIPE, SIG_DFL); /* From here on it is about our own output. */
+    signal(SIGPIPE, SIG_DFL); /* From here on, it only writes its own output. */
     close_sheet(&b);
     if (o.json) sheet_json(&sheet);
     else sheet_text(&sheet);

@@ -82,7 +82,7 @@ void sheet_least(struct sheet *s, const char *id, const struct cell *over,
     va_end(arguments);
 }
 
-/* ---- what follows from it ---- */
+/* ---- derived results ---- */
 
 static bool goal_measured(const struct goal *g)
 {
@@ -94,7 +94,7 @@ static double goal_value(const struct goal *g)
     return g->under == NULL ? g->over->median : g->over->median / g->under->median;
 }
 
-/* A rival was better than ours in this cell. */
+/* Another system was better than Sluice in this cell. */
 static bool lost(const struct table *t, uint32_t row, uint32_t column)
 {
     const struct cell *ours = &t->cells[row][0], *its = &t->cells[row][column];
@@ -105,7 +105,7 @@ static bool lost(const struct table *t, uint32_t row, uint32_t column)
 
 /* ---- text ---- */
 
-/* Four digits that count. */
+/* Four significant digits. */
 static const char *number(double x)
 {
     static char texts[8][24];

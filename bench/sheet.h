@@ -1,7 +1,7 @@
-/* sheet.h - tables of what was measured at servers, goals, and how both are said.
+/* sheet.h - the tables of a benchmark of servers, its goals, and the report as text or JSON.
  *
- * Goals and the list of cases in which Sluice is slower are computed from the tables, and text
- * and JSON are made from the same structs. */
+ * The results of the goals and the list of cases in which Sluice is slower are computed from the
+ * tables. Text and JSON are made from the same structs. */
 #ifndef BENCH_SHEET_H
 #define BENCH_SHEET_H
 
@@ -16,15 +16,15 @@
 #define SHEET_TABLES_MAX 16u
 #define SHEET_GOALS_MAX 48u
 
-/* One number, as often as it was measured. */
+/* All measurements of one number. */
 struct cell {
     uint32_t n;
     double runs[SHEET_ROUNDS_MAX];
     double median, min, max;
-    char skipped[100]; /* Why there is none; "" if it was not to be measured. */
+    char skipped[100]; /* The reason if there is none; "" if none was requested. */
 };
 
-/* What is better in a table. */
+/* Which values are better in a table. */
 enum better { NEITHER, LESS, MORE };
 
 struct table {
@@ -42,19 +42,19 @@ struct table {
     char note[900];
 };
 
-/* A median that should be at most something, or at least, or a quotient of two. */
+/* A limit for a median, or for the quotient of two medians. */
 struct goal {
     const char *id;
     char what[100];
     const struct cell *over, *under; /* No `under`: the number itself. */
-    double limit, goal;              /* At most; 0: none. The limit must be kept. */
-    double least;                    /* At least; 0: none. */
+    double limit, goal; /* Upper bounds; 0: none. The limit is mandatory. */
+    double least;       /* Lower bound; 0: none. */
 };
 
 struct sheet {
     struct machine machine;
     const char *commit;
-    const char *title; /* What it is about. */
+    const char *title; /* Its subject. */
     bool quick;
     uint32_t rounds;
     double run_ms;
@@ -68,15 +68,15 @@ struct sheet {
     uint32_t goal_count;
 };
 
-/* A new, empty table at the end of the sheet. */
+/* Add an empty table to the sheet. */
 struct table *sheet_table(struct sheet *s, const char *part, const char *id,
                           const char *title, const char *unit);
 
-/* A new row; its number. */
+/* Add a row; returns its number. */
 uint32_t table_row(struct table *t, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* One more measurement of a cell. */
+/* Add a measurement to a cell. */
 void cell_add(struct cell *c, double value);
 void cell_skip(struct cell *c, const char *why);
 
@@ -84,7 +84,7 @@ void sheet_goal(struct sheet *s, const char *id, const struct cell *over,
                 const struct cell *under, double limit, double goal, const char *format,
                 ...) __attribute__((format(printf, 7, 8)));
 
-/* One that must be reached instead of kept. */
+/* A goal with a lower bound. */
 void sheet_least(struct sheet *s, const char *id, const struct cell *over,
                  const struct cell *under, double least, const char *format, ...)
     __attribute__((format(printf, 6, 7)));

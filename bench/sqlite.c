@@ -11,7 +11,7 @@
 
 #include "process.h"
 
-#define BUSY_MS 60000 /* How long a statement may wait for others. */
+#define BUSY_MS 60000 /* The busy timeout of a statement. */
 
 static const char settings[] =
     "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;"
@@ -45,7 +45,7 @@ const char *sqlite_version(void)
     return sqlite3_libversion();
 }
 
-/* What SQLite says went wrong. One at a time. */
+/* The error message of SQLite. One thread at a time. */
 static const char *its_words(sqlite3 *db)
 {
     static char said[200];
@@ -69,7 +69,7 @@ static bool write_row(struct writer *w)
     return good;
 }
 
-/* The first that fails is heard. */
+/* Only the first error is reported. */
 static void fail(struct sqlite *s, sqlite3 *db)
 {
     pthread_mutex_lock(&s->line);

@@ -19,18 +19,18 @@
 
 #include "process.h"
 
-#define ANSWER_MS 60000 /* How long a server may take to answer. */
+#define ANSWER_MS 60000 /* The timeout for a reply. */
 #define ARGUMENTS_MAX 40
 
 const char *const subject_names[SUBJECT_KINDS] = {"Sluice", "Redis", "empty server",
                                                   "Sluice", "etcd"};
 
-/* Delete if it has the value that was set: what Redis users release with. */
+/* Delete the key if it has this value: the usual way to release a lock in Redis. */
 static const char release_script[] =
     "if redis.call('get',KEYS[1])==ARGV[1] then return "
     "redis.call('del',KEYS[1]) else return 0 end";
 
-/* What went wrong, and with whom. */
+/* An error message that names the server. */
 static const char *wrong_with(const struct subject *s, const char *what)
 {
     static char said[300];
@@ -38,7 +38,7 @@ static const char *wrong_with(const struct subject *s, const char *what)
     return said;
 }
 
-/* ---- lines ---- */
+/* ---- connections ---- */
 
 int line_connect(int port)
 {
@@ -104,7 +104,7 @@ const char *reply_end(const char *at, const char *end, int64_t *number)
     }
 }
 
-/* Take in what is there. */
+/* Read the available data. */
 static const char *line_read(struct line *l, int64_t wait_ms, bool *any)
 {
     struct pollfd p = {.fd = l->fd, .events = POLLIN};
@@ -188,7 +188,8 @@ static bool has_option(const char *const *options, const char *name)
     return false;
 }
 
-/* The command line of a kind, ended by NULL. A Sluice keeps its journal in its directory. */
+/* The command line of a kind, terminated by NULL. Sluice keeps its journal in its
+ * directory. */
 static void arguments_of(const struct subject *s, const char *program, const char *port,
                          const char *const *options, const char **out)
 {
@@ -242,7 +243,7 @@ _Noreturn static void become(const struct subject *s, const char *const *argumen
     _exit(127);
 }
 
-/* What the process has said so far. */
+/* The output of the process so far. */
 static void log_read(const struct subject *s, char *out, size_t size)
 {
     char path[128];
@@ -255,7 +256,7 @@ static void log_read(const struct subject *s, char *out, size_t size)
     close(fd);
 }
 
-/* Why a process that has died did: the last line it said. */
+/* The reason why a process died: the last line of its output. */
 static const char *last_words(const struct subject *s)
 {
     static char said[4096];
@@ -275,7 +276,7 @@ static bool died(struct subject *s)
     return true;
 }
 
-/* The port that it says it listens on; 0: it has not said so yet. */
+/* The port in its output; 0: not printed yet. */
 static int port_said(const struct subject *s)
 {
     static const char message[] = "listening on 127.0.0.1:";
@@ -299,7 +300,7 @@ const char *subject_reach(struct subject *s)
     return NULL;
 }
 
-/* Wait until it listens and answers. */
+/* Wait until the server listens and replies. */
 static const char *greet(struct subject *s)
 {
     const char *reply;
@@ -366,7 +367,7 @@ const char *subject_start(struct subject *s, enum subject_kind kind,
                           const char *const *options)
 {
     const char *wrong = NULL;
-    /* A port that was free may be somebody else's a moment later: try again. */
+    /* Another process may have taken the free port in the meantime: try again. */
     for (int i = 0; i < 3; i++) {
         wrong = subject_make(s, kind);
         if (wrong == NULL) wrong = launch(s, programs, options);
@@ -404,7 +405,7 @@ void subject_stop(struct subject *s)
     *s = (struct subject){.line = {.fd = -1}};
 }
 
-/* ---- looking at it ---- */
+/* ---- resource usage ---- */
 
 struct subject_time subject_time(const struct subject *s)
 {
@@ -434,7 +435,7 @@ uint64_t subject_resident(const struct subject *s)
 {
     char path[64], text[256];
     unsigned long long kib = 0;
-    /* Not statm: its counters are kept by CPU and are only nearly right. */
+    /* Not statm: it uses per-CPU counters, which are only approximate. */
     snprintf(path, sizeof path, "/proc/%d/smaps_rollup", (int)s->pid);
     FILE *f = fopen(path, "re");
     while (f != NULL && fgets(text, sizeof text, f) != NULL)

@@ -31,10 +31,10 @@ struct subject_programs {
     int cpu; /* -1: any. */
 };
 
-/* A connection with a buffer, for one question at a time. */
+/* A connection with a buffer, for one command at a time. */
 struct line {
     int fd;
-    char *bytes; /* What came: from, to. */
+    char *bytes; /* The received data: from, to. */
     size_t from, to, size;
 };
 
@@ -52,23 +52,23 @@ struct subject_time {
     int64_t cpu_ns, kept_off_ns;
 };
 
-/* Start one and wait until it answers. `options` are further arguments, ended by NULL, or
- * NULL. NULL, or what went wrong (static). */
+/* Start a server and wait until it replies. `options` are further arguments,
+ * terminated by NULL, or NULL. Returns NULL, or an error message (static). */
 const char *subject_start(struct subject *s, enum subject_kind kind,
                           const struct subject_programs *programs,
                           const char *const *options);
 
-/* The same in steps, for servers that must know of each other before they start: a directory;
- * a process with these arguments, of which the first is the program; a wait until a
- * connection to s->port comes about, which is then s->line. */
+/* The same in steps, for servers that need each other's addresses at the start:
+ * create a directory; start a process with these arguments, the first of which is
+ * the program; connect s->line to s->port, and wait until this succeeds. */
 const char *subject_make(struct subject *s, enum subject_kind kind);
 const char *subject_spawn(struct subject *s, const char *const *arguments, int cpu);
 const char *subject_reach(struct subject *s);
 
-/* kill -9; its directory stays, and it may be spawned again. */
+/* Kill it with SIGKILL. Its directory stays, and it can be spawned again. */
 void subject_kill(struct subject *s);
 
-/* Kill it and remove its directory. Also of one that is not running. */
+/* Kill it, if it is running, and remove its directory. */
 void subject_stop(struct subject *s);
 
 struct subject_time subject_time(const struct subject *s);
@@ -76,35 +76,36 @@ struct subject_time subject_time(const struct subject *s);
 /* Resident bytes; 0 if they cannot be read. */
 uint64_t subject_resident(const struct subject *s);
 
-/* A number from a section of INFO; -1 if it is not there. Only one section: what a server
- * does for the others would be measured too. */
+/* A number from a section of INFO; -1 if it does not exist. It requests only one
+ * section, because the cost of the others would be measured too. */
 int64_t subject_info(struct subject *s, const char *section, const char *name);
 
-/* --- lines ---------------------------------------------------------------- */
+/* --- connections ----------------------------------------------------------- */
 
-/* A port on loopback that is free at the moment; -1 if there is none. */
+/* A free port on loopback; -1 if there is none. */
 int free_port(void);
 
-/* A connection to a server; -1 with errno. It resets when it is closed, so that nothing
- * of it stays behind in the kernel. */
+/* Connect to a server; -1 with errno. Closing the connection resets it, so that it
+ * leaves no TIME_WAIT state in the kernel. */
 int line_connect(int port);
 
-/* Send everything. NULL, or what went wrong. */
+/* Send all data. Returns NULL, or an error message. */
 const char *line_send(int fd, const char *at, size_t n);
 
-/* Take in more of what comes, and wait for some. NULL, or what went wrong. */
+/* Wait for more data and read it. Returns NULL, or an error message. */
 const char *line_more(struct line *l, int64_t wait_ms);
 
-/* The next reply of a connection: borrowed until the next call. NULL, or what went
- * wrong; with wait_ms 0 "nothing yet" is NULL and *n 0. */
+/* The next reply of a connection, borrowed until the next call. Returns NULL, or an
+ * error message. With wait_ms 0, if there is no reply yet, it returns NULL and sets
+ * *n to 0. */
 const char *line_reply(struct line *l, int64_t wait_ms, const char **reply, size_t *n);
 
 /* Send a command, as a line of text, and receive its reply. */
 const char *line_ask(struct line *l, const char *command, const char **reply,
                      size_t *n);
 
-/* The end of a reply that begins at `at`, or NULL: it is not whole. The first integer in
- * it, if there is one, is put into *number. */
+/* Returns the end of a reply that begins at `at`, or NULL if it is incomplete. Sets
+ * *number to the first integer in it, if any. */
 const char *reply_end(const char *at, const char *end, int64_t *number);
 
 #endif /* BENCH_SUBJECT_H */

@@ -58,7 +58,7 @@ static struct groups groups_look(const struct side *s)
     return g;
 }
 
-/* A run, and the CPU of one round in us. */
+/* A run, and the CPU time of one round in us. */
 static const char *metered(struct trial *t, struct side *s, struct trial_result *out,
                            double *cpu_us)
 {
@@ -142,7 +142,7 @@ static bool choose_part(struct trial *t, const char *name)
     return false;
 }
 
-/* An option with a value: 1, it was good; 0, it was not; -1, there is no such option. */
+/* Read an option with a value. 1: valid; 0: invalid; -1: unknown option. */
 static int take_value(struct trial *t, const char *name, const char *value)
 {
     char *program = strcmp(name, "--server") == 0                     ? t->server
@@ -194,7 +194,7 @@ static const char *find_programs(struct trial *t)
     return NULL;
 }
 
-/* ---- all of it ---- */
+/* ---- main ---- */
 
 static const char *measure_all(struct trial *t)
 {
@@ -245,7 +245,7 @@ int trial_main(int argc, char **argv, const struct trial_program *p)
         fprintf(stderr, "bench: %s\n", wrong);
         return 1;
     }
-    signal(SIGPIPE, SIG_DFL); /* From here on it is about our own output. */
+    signal(SIGPIPE, SIG_DFL); /* From here on, it only writes its own output. */
     close_sheet(&t);
     if (t.json) sheet_json(&sheet);
     else sheet_text(&sheet);

@@ -22,7 +22,7 @@ struct trial_result {
 
 struct trial;
 
-/* What a program measures; --only names it. NULL, or what went wrong. */
+/* A part of a program, which --only names. It returns NULL, or an error message. */
 struct trial_part {
     const char *name;
     const char *(*measure)(struct trial *t);
@@ -33,10 +33,10 @@ struct trial_program {
     const char *whose; /* As in a sheet. */
     struct trial_part parts[TRIAL_PARTS_MAX];
     int64_t run_ns, quick_ns; /* How long a run takes, and with --quick. */
-    bool etcd;                /* It takes --etcd. */
+    bool etcd;                /* The program accepts --etcd. */
 };
 
-/* What the options say, and what all parts need. */
+/* The values of the options, and the data that all parts need. */
 struct trial {
     const struct trial_program *program;
     struct sheet *sheet;
@@ -59,28 +59,28 @@ int trial_main(int argc, char **argv, const struct trial_program *p);
 /* In this order on the sheet. */
 enum trial_table { RATE, MEDIAN, P99, ACQUIRE, CPU, GROUP, TRIAL_TABLES };
 
-/* No id: there is no such table. */
+/* An empty id means that there is no such table. */
 struct trial_heading {
     const char *id, *title, *unit;
 };
 
-/* A table for each heading, with these columns and, but for groups, this reason why others may
- * be better. t[] is NULL where there is none. */
+/* Create a table for each heading, with these columns and, except for groups, this
+ * reason why others may be better. t[] is NULL if there is none. */
 void trial_tables(struct sheet *s, const char *part,
                   const struct trial_heading headings[TRIAL_TABLES],
                   const char *const *columns, uint32_t column_count, const char *why,
                   struct table *t[TRIAL_TABLES]);
 
-/* A row of this name in each of them. */
+/* Add a row of this name to each table. */
 void trial_row(struct table *t[TRIAL_TABLES], const char *name);
 
 /* ---- runs in turn ---- */
 
 /* One of the systems that are compared: a column. */
 struct side {
-    void *of; /* What run() takes; NULL: it takes no part. */
+    void *of; /* The argument of run(); NULL: not measured. */
     const char *(*run)(void *of, int64_t run_ns, struct trial_result *out);
-    const struct subject *servers[TRIAL_SERVERS_MAX]; /* Whose CPU time counts. */
+    const struct subject *servers[TRIAL_SERVERS_MAX]; /* Their CPU time counts. */
     uint32_t server_count;
     bool with_clients; /* The CPU time of the clients counts too. */
     struct subject

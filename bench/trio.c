@@ -31,7 +31,7 @@ static const char *places_find(struct trio_places *p, const struct trio_want *wa
     return NULL;
 }
 
-/* ---- ours ---- */
+/* ---- Sluice ---- */
 
 static const char *node_spawn(struct trio *t, uint32_t i)
 {
@@ -71,7 +71,7 @@ static const char *node_spawn(struct trio *t, uint32_t i)
     return subject_spawn(s, arguments, -1);
 }
 
-/* Until it grants: then it has found a majority. */
+/* Wait until the node grants a lock: then it has found a majority. */
 static const char *node_ready(struct subject *s)
 {
     static const char acquire[] =
@@ -95,7 +95,7 @@ static const char *node_ready(struct subject *s)
     return wrong;
 }
 
-/* Does this node know a keeper, and can it ask it? Which one, and its term. */
+/* Does this node know a keeper, and can it reach it? Sets the keeper and its term. */
 static bool has_keeper(struct subject *s, int64_t *node, int64_t *term)
 {
     *node = subject_info(s, "keeper", "keeper_node");
@@ -166,7 +166,7 @@ static const char *etcd_spawn(struct trio *t, uint32_t i)
     return subject_spawn(s, arguments, -1);
 }
 
-/* Until it knows a leader; whether it is one. */
+/* Wait until the member knows a leader; returns whether it is the leader. */
 static const char *etcd_ready(struct subject *s, bool *leads)
 {
     int64_t until_ns = now_ns() + (int64_t)READY_MS * 1000000;
@@ -226,7 +226,7 @@ static const char *try_start(struct trio *t)
 const char *trio_start(struct trio *t, const struct trio_want *want)
 {
     const char *wrong = NULL;
-    /* A port that was free may be somebody else's a moment later: try again. */
+    /* Another process may have taken the free port in the meantime: try again. */
     for (int i = 0; i < 3; i++) {
         *t = (struct trio){.want = *want};
         wrong = try_start(t);

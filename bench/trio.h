@@ -9,24 +9,23 @@
 
 #define TRIO 3u
 
-/* What is to be started. All is borrowed for as long as it runs. */
+/* The servers to start. All pointers are borrowed while they run. */
 struct trio_want {
     enum subject_kind kind; /* NODE or ETCD. */
     const char *program;
     /* NODE only: */
-    struct relay *relay; /* They reach each other through its first three ways; it is
-                          * started here. */
+    /* The nodes reach each other through its first three ways; trio_start() starts it. */
+    struct relay *relay;
     int64_t delay_ns;
-    const struct trio *etcd; /* The members that they use; */
-    const char *prefix;      /* what their keys there begin with; */
-    const char *const
-        *options; /* further arguments for each, ended by NULL; or NULL. */
+    const struct trio *etcd;    /* The members of etcd that the nodes use; */
+    const char *prefix;         /* the prefix of their keys; */
+    const char *const *options; /* further arguments, ending with NULL; or NULL. */
 };
 
 /* Their addresses, as passed to each of them. */
 struct trio_places {
     int ports[TRIO], node_ports[TRIO];
-    char list[256]; /* The members. */
+    char list[256]; /* Of the members. */
     char urls[256]; /* Of the etcd that they use. */
 };
 
@@ -34,24 +33,25 @@ struct trio {
     struct trio_want want;
     struct trio_places places;
     struct subject members[TRIO];
-    uint32_t
-        best; /* The server for a single client: etcd's leader; the keeper; else any. */
+    uint32_t best; /* The server for a single client: the leader or keeper, if any. */
 };
 
-/* Start three of a kind and wait until they grant locks. NULL, or what went wrong. */
+/* Start three servers of a kind and wait until they grant locks. Returns NULL, or an
+ * error message. */
 const char *trio_start(struct trio *t, const struct trio_want *want);
 
-/* Nodes on etcd: wait until all three know one keeper, and can ask it. It is the best. NULL,
- * or what went wrong. */
+/* Nodes on etcd: wait until all three know the same keeper and can reach it. `best`
+ * is then the keeper. Returns NULL, or an error message. */
 const char *trio_agree(struct trio *t);
 
-/* Start a node again that was killed (subject_kill()). NULL, or what went wrong. */
+/* Restart a node that was killed (subject_kill()). Returns NULL, or an error
+ * message. */
 const char *trio_restart(struct trio *t, uint32_t i);
 
-/* Also of one that was never started. */
+/* Also if the servers were never started. */
 void trio_stop(struct trio *t);
 
-/* All three are servers of this side. */
+/* Make all three the servers of this side. */
 void trio_serve(const struct trio *t, struct side *side);
 
 #endif /* BENCH_TRIO_H */

@@ -79,7 +79,7 @@ static struct subject servers[2]; /* GROUPED, ALONE. */
 
 /* ---- the servers ---- */
 
-/* Its directory has its data as well. */
+/* Its directory also contains its data. */
 static const char *start_server(struct trial *r, uint32_t i)
 {
     struct subject *s = &servers[i];
@@ -163,7 +163,7 @@ static void ratios_make(struct sheet *s, struct table *t[TRIAL_TABLES])
     }
 }
 
-/* How long a small write and its sync take: the median of some. */
+/* The median time of a small write and its sync. */
 static const char *disk_sync(const char *directory, uint32_t count, double *us)
 {
     static struct times times;
@@ -179,7 +179,8 @@ static const char *disk_sync(const char *directory, uint32_t count, double *us)
         memset(page, (int)i, sizeof page);
         if (pwrite(fd, page, sizeof page, 0) != sizeof page || fdatasync(fd) != 0)
             wrong = "cannot write";
-        if (i > 0) times_add(&times, now_ns() - began); /* The first makes the file. */
+        /* The first write creates the file. */
+        if (i > 0) times_add(&times, now_ns() - began);
     }
     close(fd);
     *us = times_us(&times, 0.5);
@@ -204,7 +205,7 @@ static const char *run_sqlite(void *of, int64_t run_ns, struct trial_result *out
     return sqlite_run(of, run_ns, out);
 }
 
-/* A crowd of clients of a server, or SQLite; none if it takes no part in the shape. */
+/* The clients of a server, or SQLite; none if it is not measured in this shape. */
 static const char *side_open(const struct shape *shape, uint32_t column, struct side *s)
 {
     struct crowd *crowd = NULL;

@@ -1,4 +1,4 @@
-/* writeback.c - whether writing a segment to its disk delays the lock.
+/* writeback.c - measures whether writing a segment to its disk delays the lock.
  *
  *     build/plain/bench/writeback [SECONDS [DIRECTORY...]]
  *
