@@ -7,7 +7,7 @@
  * valid.
  *
  *     WATCHING --a reason--> CLAIMING --confirmed--> LEADING --a newer term--> WATCHING
- *                                \--refused--> WATCHING
+ *                                \--rejected--> WATCHING
  *
  * Reasons to claim the next term, and what the storage compares before it accepts
  * the claim:

@@ -61,8 +61,8 @@ struct sl_failover {
     /* As the keeper: it resigns. Private to resign.c. */
     bool resigning;
     bool recorded; /* All leases have records, which may not be durable yet. */
-    /* If no record becomes durable until then, stop without RESIGN; also if not all are durable until
-     * the second time. */
+    /* Stop without RESIGN if no record becomes durable until the first time, or if not all are durable
+     * until the second time. */
     sl_ms resign_until_ms, resign_end_ms;
     struct sl_table_walk walk;
 };
@@ -171,9 +171,9 @@ bool sl_failover_reclaim_own(struct sl_failover *f, struct sl_now now, sl_ms *gi
 
 /* --- The witness ------------------------------------------------------------------------------- */
 
-/* As the keeper: a client of this node took or extended a grant, and the journal allows to acknowledge
- * it. Returns the number of a note: the caller acknowledges the grant when sl_failover_noted() has
- * reached it; 0: at once; SL_NOTE_FAILED: out of memory, so undo the change. */
+/* As the keeper: a client of this node took or extended a grant, and the journal does not delay its
+ * acknowledgement. Returns the number of a note: the caller acknowledges the grant when
+ * sl_failover_noted() has reached it; 0: at once; SL_NOTE_FAILED: out of memory, so undo the change. */
 #define SL_NOTE_FAILED UINT64_MAX
 uint64_t sl_failover_note(struct sl_failover *f, struct sl_now now, struct sl_bytes key,
                           sl_fence fence);
@@ -190,8 +190,8 @@ bool sl_failover_fill(struct sl_failover *f, struct sl_now now, uint32_t able,
 /* --- Resignation (resign.c) ---------------------------------------------------------------------- */
 
 /* As the keeper: hand the term over to another node, which need not wait for the leases of this one.
- * The table grants and extends nothing from now on. The caller must answer no request any more that
- * needs authority, and must end the grants without a lease of the clients of this node before it
+ * From now on, the table grants and extends nothing, and the caller must answer no request that
+ * needs authority. The caller must end the grants without a lease of the clients of this node before it
  * fetches the next order. The orders RESIGN and STOP follow when all leases are recorded; or STOP
  * alone, if the storage does not answer. Returns false if this node is not the keeper, or is still
  * waiting for the leases of earlier keepers. */

@@ -97,7 +97,7 @@ struct sl_guests {
     sl_ms volatile_ms;  /* lease-volatile; set by the caller. */
     bool reads_journal; /* As a new keeper: the journal has not been read yet. */
     bool listen_due;    /* The set of nodes with subscribers has changed. */
-    sl_fence gone;      /* That `order` borrows. */
+    sl_fence gone;      /* The fence that `order` borrows. */
     bool has_order;     /* `order` comes before all others. */
     struct sl_guests_order order;
     uint64_t served, reclaimed, refused; /* Counters. */
@@ -128,8 +128,8 @@ bool sl_guests_reports_end(struct sl_guests *g, sl_ms now_ms);
 sl_ms sl_guests_quiet_ms(const struct sl_guests *g, sl_ms now_ms, uint32_t linked,
                          uint32_t *node);
 
-/* The ledger of this node, or of another one, has been complete for this time only: it may lack older
- * records. */
+/* The ledger of this node, or of another one, has been complete only for this time, so it may lack
+ * older records. */
 void sl_guests_is_complete(struct sl_guests *g, sl_ms now_ms, sl_ms age_ms);
 
 /* Return the nodes that may have leases in their ledgers that no other node has, besides `members`. */

@@ -5,7 +5,7 @@
  *
  *   - Only long leases have records, and grants that were broken or stolen. A *long* lease is longer than
  *     lease-volatile. The next keeper does not need records of short leases: nodes report them, and it
- *     grants nothing until those that nobody reports have expired.
+ *     grants nothing until those that no node reports have expired.
  *   - A record has a bound and no exact expiry, because the next keeper has another clock. So an
  *     extension within the bound needs no record.
  *   - A write does not fail: the caller repeats it until it succeeds, or until the term ends. Meanwhile,

@@ -1,11 +1,11 @@
-/* resign.h - a keeper hands its term over, as the parts of a node see it. failover.h has the
+/* resign.h - a keeper hands its term over. Internal to the failover code. failover.h has the public
  * interface, and README.md the rules. */
 #ifndef SL_FAILOVER_RESIGN_H
 #define SL_FAILOVER_RESIGN_H
 
 #include "failover/failover.h"
 
-/* Do the next step of a resignation, if there is one. sl_resign_due() returns when it is due. */
+/* Do the next step of a resignation, if there is one; return when it is due. */
 void sl_resign_go_on(struct sl_failover *f, sl_ms now_ms);
 sl_ms sl_resign_due(const struct sl_failover *f);
 

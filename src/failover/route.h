@@ -298,7 +298,7 @@ void sl_route_receive(struct sl_route *r, sl_ms now_ms, uint32_t from,
 /* Call this every second. `listens`: this node has subscribers. */
 void sl_route_second(struct sl_route *r, sl_ms now_ms, bool listens);
 
-/* Handle what is due by now; return when to call sl_route_tick() next, or SL_NEVER. */
+/* Do the work that is due by now; return when to call sl_route_tick() next, or SL_NEVER. */
 void sl_route_tick(struct sl_route *r, sl_ms now_ms);
 sl_ms sl_route_due(const struct sl_route *r);
 

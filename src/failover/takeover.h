@@ -1,5 +1,5 @@
-/* takeover.h - how long a new keeper waits, as the parts of a node see it; and what a keeper does so
- * that the next one need not wait for short leases. README.md has the rules. */
+/* takeover.h - how long a new keeper waits, and what a keeper does so that the next one need not wait
+ * for short leases. Internal to the failover code. README.md has the rules. */
 #ifndef SL_FAILOVER_TAKEOVER_H
 #define SL_FAILOVER_TAKEOVER_H
 
@@ -14,11 +14,12 @@ void sl_takeover_lead(struct sl_failover *f, sl_ms now_ms,
 void sl_takeover_tick(struct sl_failover *f, sl_ms now_ms);
 sl_ms sl_takeover_due(const struct sl_failover *f);
 
-/* Bar nodes that the storage does not name from a route: the next keeper would not wait for their
- * reports. */
+/* Prevent nodes that the storage does not name from beginning a route: the next keeper would not wait
+ * for their reports. */
 void sl_takeover_bar(struct sl_failover *f);
 
-/* Return the ledgers to write with a renewal that is about to be sent; the renewal was successful. */
+/* Return the ledgers to write with a renewal that is about to be sent; and report that the renewal was
+ * successful. */
 uint32_t sl_takeover_renews(struct sl_failover *f, sl_ms now_ms);
 void sl_takeover_renewed(struct sl_failover *f);
 
