@@ -1,16 +1,16 @@
-/* differential.c - K15: against the kernel's own semaphores, value for value.
+/* differential.c - K15: compares every result with that of the kernel's SysV semaphores.
  *
  *     differential [--short | --long] [--operations N] [--seed N]
  *
- * Players, threads of a few processes, take turns. In its turn a player does some random
- * operations, each on our lock and on the SysV semaphore of tests/oracle/sysv.h, and the
- * answers must be equal: granted or refused, and the number. Nobody else acts meanwhile,
- * so there is one right answer. Capacities and units differ from call to call.
+ * Players are threads of a few processes, and take turns. In its turn a player does some random
+ * operations, each on a lock of Sluice and on the SysV semaphore of tests/oracle/sysv.h. Both results
+ * must be equal: granted or rejected, and the number. No other player runs meanwhile, so there is one
+ * correct result. Capacities and units differ from call to call.
  *
- * Some turns end badly: the process is killed in the middle of it. What its players held
- * is released, by the kernel with SEM_UNDO, by us with reaping; whatever the last operation
- * was, afterwards both must agree again. Until somebody reaps, ours may count what the
- * dead held; then only the verdicts are compared, since nobody is refused for the dead. */
+ * In some turns the process is killed. The units of its players are released: by the kernel with
+ * SEM_UNDO, and by Sluice when a process reaps. After that both must be equal again, whatever the last
+ * operation was. Until a process reaps, Sluice may still count the units of dead holders. Then the
+ * test compares only whether a request is granted, since dead holders do not block a request. */
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>

@@ -1,8 +1,8 @@
-/* scene.h - a segment, the living who use it, and what they hold.
+/* scene.h - a segment, the processes that use it, and the units that they hold.
  *
- * A scene begins with a new segment. Its cast are actors, and perhaps a stepped process
- * that is going to be killed or stopped. The scene notes what the living were granted;
- * at the end the segment must count exactly that, be in order, and still be of use. */
+ * A scene starts with a new segment. Its processes are actors, and usually a stepped process that
+ * is killed or stopped. The scene records the units that the living processes were granted. At the
+ * end the segment must count exactly these units, be consistent, and still work. */
 #ifndef TESTS_KILL_SCENE_H
 #define TESTS_KILL_SCENE_H
 
@@ -11,27 +11,27 @@
 #include "sluice.h"
 
 #define SCENE_NAMES_MAX 16
-#define SCENE_ROOMY 100u /* A capacity that nobody fills. */
+#define SCENE_ROOMY 100u /* A capacity that is never full. */
 
-/* The cast. Alice and Bob live through the scene; Carol comes when it is over; Dave is
- * there to die. They are the same processes from scene to scene, but for Dave. */
+/* The actors. Alice and Bob run during the scene. Carol checks the segment at the end. Dave is
+ * killed. All except Dave are the same processes in every scene. */
 enum { ALICE, BOB, CAROL, DAVE, CAST };
 
 struct scene {
     char path[STAGE_PATH_MAX];
     struct sluice_canal_options options;
     struct sl_canal_segment
-        seg;             /* As the test itself sees it; seg.header NULL: not yet. */
-    bool entered[CAST];  /* Has it open. */
-    bool attached[CAST]; /* Has a slot. */
-    uint32_t others;     /* Living threads with a slot that are not of the cast. */
-    uint32_t bare;       /* Slots among these without records. */
-    bool no_spare_key;   /* The living use all of them: no new one can be made. */
-    uint32_t resolved;   /* Keys that nobody holds and somebody has resolved. */
+        seg;             /* The mapping of the test; seg.header NULL: not mapped yet. */
+    bool entered[CAST];  /* It has the segment open. */
+    bool attached[CAST]; /* It has a slot. */
+    uint32_t others;     /* Living threads with a slot that are not actors. */
+    uint32_t bare;       /* Those whose slots have no records. */
+    bool no_spare_key;   /* All keys are in use, so no new key can be created. */
+    uint32_t resolved;   /* Keys that are resolved but not held. */
     struct {
         char name[ACTOR_KEY_MAX];
         uint32_t held[CAST];
-        uint32_t besides; /* Held by a process outside of the cast. */
+        uint32_t besides; /* Held by a process that is not an actor. */
     } keys[SCENE_NAMES_MAX];
     uint32_t key_count;
     bool wrong;
@@ -42,16 +42,16 @@ extern struct actor scene_cast[CAST];
 
 /* --- Life ----------------------------------------------------------------- */
 
-/* Start the cast. Once. */
+/* Start the actors. Call this once. */
 void scene_cast_start(void);
 
-/* A new scene. With make_it the segment is made now. */
+/* Begin a scene. make_it: create the segment now. */
 void scene_open(struct scene *s, struct sluice_canal_options options, bool make_it);
 
-/* Everybody leaves; nothing may remain. */
+/* Close the segment in all processes. Nothing may be left behind. */
 void scene_close(struct scene *s);
 
-/* --- The cast acts, and it is noted --------------------------------------- */
+/* --- Operations of actors, which the scene records ------------------------ */
 
 void scene_enter(struct scene *s, int who);
 void scene_leave(struct scene *s, int who);
@@ -59,37 +59,37 @@ int64_t scene_acquire(struct scene *s, int who, const char *key, uint32_t capaci
                       uint32_t units);
 void scene_release(struct scene *s, int who, const char *key, uint32_t units);
 
-/* Both, so that the name exists and nobody uses it. */
+/* Acquire and release, so that the name exists and is not in use. */
 void scene_touch(struct scene *s, int who, const char *key);
 
-/* Dave takes units (he enters if need be), and dies. */
+/* Dave opens the segment if necessary and acquires units; Dave is killed. */
 void scene_dave_takes(struct scene *s, const char *key, uint32_t units);
 void scene_dave_dies(struct scene *s);
 
-/* What the living hold of a key. */
+/* The units of a key that living processes hold. */
 uint32_t scene_held(const struct scene *s, const char *key);
 
-/* A process outside of the cast holds this many units of it. */
+/* Record that a process that is not an actor holds this many units of the key. */
 void scene_besides(struct scene *s, const char *key, uint32_t units);
 
-/* --- Judgement ------------------------------------------------------------ */
+/* --- Checks --------------------------------------------------------------- */
 
-/* Write down what is wrong, if it is the first thing. */
+/* Record an error, unless there is one already. */
 void scene_wrong(struct scene *s, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Look at the segment from the test itself. */
+/* Map the segment in the test itself. */
 void scene_map(struct scene *s);
 
 /* The key's number, or UINT32_MAX. */
 uint32_t scene_key(const struct scene *s, const char *key);
 
-/* The dead are reaped (by Carol: as a caller that would get FULL for `key`, or
- * by sluice_canal_reap()), the counts are those of the living, everything else is free,
- * the segment is in order and a new key can be filled to its capacity. */
+/* Let Carol reap the dead processes: with an acquire of `key` that would be FULL (`asking`), or with
+ * sluice_canal_reap(). Then check that the counts are those of the living processes, that everything
+ * else is free, that the segment is consistent, and that a new key can be filled to its capacity. */
 void scene_judge(struct scene *s, const char *key, bool asking);
 
-/* Every count is exactly what the living hold; asked by Carol. */
+/* Check that every count that Carol reads is exactly what living processes hold. */
 void scene_judge_counts(struct scene *s);
 
 #endif /* TESTS_KILL_SCENE_H */

@@ -1,12 +1,12 @@
-/* stage.h - what every test that kills processes stands on.
+/* stage.h - the common base of tests that kill processes.
  *
- * A test here starts many processes, stops them and kills them, so it must not leave
- * any behind, whatever becomes of it. stage_open() therefore splits the program:
+ * Such a test starts, stops and kills many processes, and must not leave any of them behind, even if
+ * it fails. So stage_open() splits the program:
  *
- *     watcher      in the caller's process group; has the deadline, kills the rest
- *       +-- test   the process that stage_open() returns in; a group of its own
- *             +-- whatever it starts by stage_fork(): dies with the test
- *     undertaker   removes the directory of the segments when all of these are gone
+ *     watcher      in the caller's process group; kills the others after the deadline
+ *       +-- test   the process in which stage_open() returns; in its own process group
+ *             +-- processes that stage_fork() starts; killed when the test ends
+ *     undertaker   removes the directory of the segments when all others have ended
  *
  * The report is TAP. */
 #ifndef TESTS_KILL_STAGE_H
@@ -20,23 +20,23 @@
 
 /* --- Life ----------------------------------------------------------------- */
 
-/* Split as drawn above, and return in the test's process. After deadline_s seconds all
- * of it is killed and the program fails. */
+/* Split the program, and return in the process of the test. After deadline_s seconds the watcher
+ * kills all processes, and the program fails. */
 void stage_open(unsigned deadline_s);
 
-/* Print the plan and end the test: 0 if all was well, 1 if something was not. */
+/* Print the plan and exit: with status 0 if all tests passed, otherwise 1. */
 _Noreturn void stage_close(void);
 
-/* As fork(), for a child that dies with the calling thread. Ends the test if it cannot. */
+/* Like fork(), for a child that is killed when the calling thread ends. Ends the test on failure. */
 pid_t stage_fork(void);
 
-/* End the test at once: it cannot go on. */
+/* End the test at once, because it cannot continue. */
 _Noreturn void stage_bail(const char *format, ...)
     __attribute__((format(printf, 1, 2)));
 
-/* --- Things to have ------------------------------------------------------- */
+/* --- Resources ------------------------------------------------------------ */
 
-/* A path for a segment that nobody else uses. */
+/* A unique path for a segment. */
 void stage_path(char out[STAGE_PATH_MAX]);
 
 /* Zeroed memory that children share with the test. */
@@ -50,10 +50,10 @@ uint64_t stage_random(uint64_t *state);
 
 /* --- Report --------------------------------------------------------------- */
 
-/* One test of the plan. Returns good. */
+/* Report a test of the plan. Returns `good`. */
 bool stage_ok(bool good, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* A line of comment. */
+/* Print a comment line. */
 void stage_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #endif /* TESTS_KILL_STAGE_H */

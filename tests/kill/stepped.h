@@ -1,11 +1,10 @@
-/* stepped.h - a process that is led instruction by instruction.
+/* stepped.h - a process that the test executes instruction by instruction.
  *
- * A stepped process runs prepare() at full speed, stops, and from there on executes
- * script() only as far as it is told. Its trace is the list of the instructions that
- * it came by; to reach the n-th of them again, another process of the same script runs
- * to a breakpoint there, which is as exact as n single steps and far cheaper. Where the
- * way differs from one run to the next (a hash with a random seed) it may not come by:
- * then stepped_reach() says so. */
+ * A stepped process runs prepare() at full speed, stops, and then executes script() under the
+ * control of the test. Its trace is the list of the instructions that it executes. To reach the n-th
+ * of them again, another process of the same script runs to a breakpoint, which is as exact as n
+ * single steps and much faster. If two runs differ, for example because a hash has a random seed, the
+ * process may not reach the breakpoint; then stepped_reach() returns false. */
 #ifndef TESTS_KILL_STEPPED_H
 #define TESTS_KILL_STEPPED_H
 
@@ -16,7 +15,7 @@
 
 #define STEPPED_RESULTS_MAX 24
 
-/* Where a stepped process tells what it was answered. In shared memory. */
+/* The results of a stepped process, in shared memory. */
 struct stepped_board {
     uint32_t count;
     int64_t results[STEPPED_RESULTS_MAX];
@@ -31,73 +30,72 @@ struct stepped_role {
 struct stepped {
     pid_t pid;
     struct stepped_board *board;
-    bool done; /* The script has come to its end; the process is stopped behind it. */
-    bool gone; /* The process is. */
+    bool done; /* The script has ended; the process is stopped after it. */
+    bool gone; /* The process has ended. */
 };
 
 struct trace {
-    uintptr_t *at; /* Before which instruction it stood, at each point. */
+    uintptr_t *at; /* The address of the next instruction at each point. */
     size_t count;
     size_t sleep; /* The point of its (first) futex sleep; SIZE_MAX: none. */
 };
 
 /* --- Life ----------------------------------------------------------------- */
 
-/* Start one; it stands before the first instruction of its script. */
+/* Start a process; it stops before the first instruction of its script. */
 void stepped_start(struct stepped *p, struct stepped_role role);
 
-/* SIGKILL, and wait until it is gone. NULL pid allowed. */
+/* Send SIGKILL, and wait until the process has ended. A pid of 0 is allowed. */
 void stepped_kill(struct stepped *p);
 
-/* In the stepped process: tell a result. */
+/* In the stepped process: store a result. */
 void stepped_tell(int64_t result);
 
-/* --- Moving --------------------------------------------------------------- */
+/* --- Execution ------------------------------------------------------------ */
 
-/* One instruction, from point to point. False when the script is done or the process gone. */
+/* Execute one instruction. Returns false if the script or the process has ended. */
 bool stepped_step(struct stepped *p);
 
-/* Step until told(arg) is true: true; or to the end: false. */
+/* Step until told(arg) is true. Returns false if the script ends before. */
 bool stepped_until(struct stepped *p, bool (*told)(void *arg), void *arg);
 
-/* To the end of the script, at full speed. True if it got there. */
+/* Run to the end of the script, at full speed. Returns whether it was reached. */
 bool stepped_finish(struct stepped *p);
 
-/* To the end of the script, as stepped_finish(), and count how many futex sleeps ended
- * because their time was over: nobody had woken them. */
+/* Like stepped_finish(), and count the futex sleeps that timed out because no process woke the
+ * sleeper. */
 bool stepped_finish_counting(struct stepped *p, uint32_t *timeouts);
 
-/* Whether it is about to sleep in a futex; and sleep, until the kernel says so. */
+/* Whether it is about to sleep in a futex; and let it sleep, until the kernel reports the sleep. */
 bool stepped_would_sleep(const struct stepped *p);
 void stepped_sleep(struct stepped *p);
 
-/* Run until it sleeps in a futex. False if it came to its end before. */
+/* Run until it sleeps in a futex. Returns false if the script ends before. */
 bool stepped_run_to_sleep(struct stepped *p);
 
-/* After stepped_sleep(): stand behind it, once it was woken. */
+/* After stepped_sleep(): when the process was woken, stop it after the sleep. */
 void stepped_wake(struct stepped *p);
 
 /* --- Traces --------------------------------------------------------------- */
 
-/* Lead p to the end of its script and note the way. Where it would sleep, on_sleep(arg)
- * is called when it does. */
+/* Step p to the end of its script and record the trace. While it sleeps, call on_sleep(arg). */
 void stepped_trace(struct stepped *p, struct trace *out, void (*on_sleep)(void *arg),
                    void *arg);
 
-/* From point `from`, where p stands, to point `to` of the trace. False if it did not
- * come by: then it is at its end, or stands in a sleep. */
+/* Run p from point `from`, where it is stopped, to point `to` of the trace. Returns false if it did
+ * not reach that point: then it is at its end, or stopped in a sleep. */
 bool stepped_reach(struct stepped *p, const struct trace *t, size_t from, size_t to);
 
 void trace_free(struct trace *t);
 
 /* --- Tours ---------------------------------------------------------------- */
 
-/* An order in which to visit points: first some far apart, then those between them, so
- * that a tour which must be cut short has been everywhere. With a stride it just goes
- * from the first to the last. */
+/* An order in which to visit points: first some that are far apart, then those between them, so that
+ * a tour that ends early has covered the whole range. With a stride, the tour goes from the first to
+ * the last point. */
 struct tour {
     size_t first, last;
-    size_t stride; /* 0: as said above. */
+    size_t stride; /* 0: none. */
     size_t pass;
     size_t next;
 };

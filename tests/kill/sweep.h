@@ -40,8 +40,8 @@ struct sweep {
 
 struct sweep sweep_begin(const char *name);
 
-/* Whether there is time for another point. A limit of time leaves out points only after
- * `min` of them: on a busy machine a test must still test something. */
+/* Whether there is time for another point. The time limit skips points only after the first `min`
+ * points, so that the test is useful on a busy machine too. */
 bool sweep_has_time(struct sweep *w, int64_t began_ms, uint64_t limit_ms, size_t points,
                     size_t min);
 

@@ -1,21 +1,20 @@
-/* torture.c - K3: processes and threads at work on a few keys, killed at random.
+/* torture.c - K3: processes and threads use a few keys, and are killed at random.
  *
  *     torture [--short | --long] [--seconds N] [--seed N]
  *
- * Workers take and give units of keys by name and by handle, in capacities that differ, some
- * of them waiting; many names go through few keys. A killer kills them, stops and
- * continues them, and kills processes that only reap. Now and then the world is stopped, every
- * thread of it, and audited from outside:
+ * Workers acquire and release units of keys by name and by handle, with different capacities, and
+ * some of them wait. There are more names than keys. A killer kills the workers, stops and continues
+ * them, and kills processes that only reap. From time to time the test stops all threads and checks:
  *
- *   - the segment is in order (audit.h), above all N1
- *   - by the workers' own notes nobody is in who does not fit: of a key no more units are
- *     held for certain than the largest capacity that anybody declares for it
- *   - by the same notes the count is right: as much as is held for certain, give or take
- *     what somebody was just about to take or to give
+ *   - The segment is consistent (audit.h), above all N1.
+ *   - According to the notes of the workers, a key has no more certainly held units than the largest
+ *     capacity that a worker declares for it.
+ *   - The count of each key is the number of certainly held units, plus or minus the units that
+ *     workers were acquiring or releasing.
  *
- * A worker notes a unit as certain after it was granted and until just before it gives it
- * back, so the notes may tell too little for a moment, never too much. At the end all are
- * killed: everything must be 0 and free. */
+ * A worker notes a unit as certainly held after the grant and until just before the release. So the
+ * notes may show too few units for a moment, but never too many. At the end all workers are killed,
+ * and all counts must be 0. */
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
