@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""cluster.py SLUICE [--jobs N] [PATTERN...] - tools/cluster, and tests/cluster/lib behind it.
+"""cluster.py SLUICE [--jobs N] [PATTERN...] - tests tools/cluster, and tests/cluster/lib.
 
-The nodes are real ones; what they agree on is tested elsewhere. Here it is about starting,
-looking, breaking, and that nothing is left.
+The tests start real nodes, and check that the tool starts, shows, breaks and removes a cluster.
+Other suites test the locks of a cluster.
 """
 import os
 import re
@@ -26,7 +26,7 @@ TOOL = os.path.join(ROOT, "tools/cluster")
 
 
 class Tool:
-    """tools/cluster with a directory of the test's own."""
+    """tools/cluster with a directory of the test."""
 
     def __init__(self, t, name="cluster"):
         self.t = t
@@ -34,7 +34,7 @@ class Tool:
         t.transcripts.append(self.logs)
 
     def logs(self):
-        """What its nodes said, for who looks into a failure."""
+        """The logs of its nodes, which are printed after a failure."""
         try:
             return "\n".join(nodes.Cluster.open(self.dir).logs())
         except nodes.Refused:
@@ -45,7 +45,7 @@ class Tool:
         return self.t.start(TOOL, words[0], "--dir", self.dir, *words[1:])
 
     def fails(self, *words):
-        """It ends with a status that is not 0: (status, what it said)."""
+        """Run a command that must fail. Returns (status, standard error)."""
         p = self.start(*words)
         check_that(p.status != 0, "%r fails" % (words,))
         return p.status, p.err
@@ -70,8 +70,8 @@ class Tool:
         return self("cli", number, *words).split("\n")[:-1]
 
     def acquire(self, number, key, lease_ms=5000):
-        """Its fence. Nodes may have to find each other first, after a fault; and what was asked
-        for without success meanwhile may have to end."""
+        """Acquire a key; returns the fence. It retries, because after a fault the nodes must connect
+        first, and earlier requests that failed may still hold votes."""
         def granted():
             said = self.cli(number, "ACQUIRE", key, "LEASE", lease_ms)
             return said[0] if len(said) == 5 else None
@@ -79,7 +79,7 @@ class Tool:
 
     def status(self):
         said = self("status")
-        self.t.processes.pop()  # it is asked for again and again
+        self.t.processes.pop()  # status() is called repeatedly
         return said
 
     def states(self):
@@ -90,12 +90,12 @@ class Tool:
         return dict(re.findall(r"^(etcd\d+)  (\w+)", self.status(), re.M))
 
     def leader(self):
-        """The member of etcd that leads; None if nobody says so."""
+        """The leader of etcd; None if no member is the leader."""
         found = re.search(r"^(etcd\d+)  up .*\n +leads", self.status(), re.M)
         return found.group(1) if found else None
 
     def sees(self, number):
-        """Who is up, as a node says."""
+        """The nodes that are up, according to a node."""
         said = re.search(r"^node %d .*\n +membership \d+: (.*)" % number, self.status(), re.M)
         return sorted(re.findall(r"(\d+) up", said.group(1))) if said else None
 
@@ -105,7 +105,7 @@ class Tool:
 
 
 def up(t, *words):
-    """A cluster that is up."""
+    """Start a cluster."""
     c = Tool(t)
     c.up(*words)
     return c
@@ -121,7 +121,7 @@ def nothing_is_left(t, directory):
 
 
 def sweep(directory):
-    """Namespaces are not ended with the processes of a test that is killed."""
+    """Remove the network namespaces, which stay if the processes of a test are killed."""
     if directory and os.path.exists(os.path.join(directory, nodes.STATE)):
         nodes.Cluster.open(directory).down()
 
@@ -138,7 +138,7 @@ def type_what_up_prints(t, *words):
     for line in lines:
         words = line.replace("<fence>", fence or "").replace("tools/cluster", TOOL).split()
         p = t.run(*words)
-        while p.out.startswith(("NOQUORUM", "NOKEEPER")):  # the machine stalls
+        while p.out.startswith(("NOQUORUM", "NOKEEPER")):  # the machine is busy
             p = t.run(*words)
         check((p.status, p.err), (0, ""), line)
         if "pool" in words:
@@ -244,7 +244,7 @@ def a_node_more_and_a_node_less(t):
     c.until_sees(4, ["1", "2", "3"])
     check(c.fails("add", 4), (1, "cluster: node 4 already exists\n"))
     c.acquire(4, "a", 1000)
-    # Another change has to wait until no lease of the time before can live.
+    # The next change must wait until all leases from before the first change have expired.
     t.until(lambda: c.start("remove", 2).status == 0, "node 2 is removed")
     check(c.states(), dict.fromkeys("134", "up"))
     c.until_sees(4, ["1", "3"])
@@ -419,7 +419,7 @@ def the_proxy_stands_before_members_on_loopback(t):
             if m is not first:
                 c.cut(first.title, m.title)
         t.until(lambda: c.etcd.leader() is not first, "another leads")
-        check_that(not first.answers(), "who is cut off has no leader")
+        check_that(not first.answers(), "a member that is cut off has no leader")
         c.heal()
         c.etcd.wait_ready()
         check(c.etcd.urls.count(str(first.proxies[0])), 1, "its proxy in what nodes are told")
@@ -460,17 +460,17 @@ def without_etcd_it_is_reported_which_package_has_it(t):
 
 
 def etcd_has(t, **more):
-    """Members alone; what a stranger, and who may, gets of them."""
+    """Start a member of etcd without nodes. The test checks which requests the member accepts."""
     needs_etcd()
     with nodes.Cluster(0, etcd=1, **more) as c:
         m, directory, memory = c.etcd[1], c.dir, c.etcd.memory
         key = etcd.text_of(etcd.PREFIX + "a")
         c.etcd.call("kv/put", key=key, value=etcd.text_of("1"))
-        check(c.etcd.values(), {b"sluice/a": b"1"}, "what is there")
+        check(c.etcd.values(), {b"sluice/a": b"1"}, "the rows")
         m.restart()
-        check(c.etcd.values(), {b"sluice/a": b"1"}, "what is there after kill -9")
+        check(c.etcd.values(), {b"sluice/a": b"1"}, "the rows after kill -9")
         yield c, m, key
-    check((nodes.processes_of(directory), os.path.exists(directory)), ({}, False), "what is left")
+    check((nodes.processes_of(directory), os.path.exists(directory)), ({}, False), "processes and files that are left")
     check_that(memory is None or not os.path.exists(memory), "nothing is left in memory")
 
 
