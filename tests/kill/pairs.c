@@ -18,7 +18,7 @@
 #include "script.h"
 #include "stage.h"
 
-/* How long somebody is waited for who may be waiting for the one that stands. */
+/* The timeout for an actor that may be waiting for the stopped process. */
 #define MAYBE_BLOCKED_MS 4
 
 const struct sluice_canal_options pairs_small = {.keys = 8, .slots = 4, .records = 32};
@@ -89,9 +89,9 @@ static void rebind(void *scene)
     stepped_tell(sluice_canal_release(script_canal, "n8", 1));
 }
 
-/* ---- victims: how they die ---- */
+/* ---- victims ---- */
 
-/* A moment in the life of a victim, and the way there. Found once. */
+/* The point at which a victim is killed, and the trace to it. Found once. */
 struct moment {
     void (*script)(void *arg);
     enum sl_canal_pending
@@ -159,9 +159,9 @@ static void it_died_giving_two(struct scene *s)
     victim_dies(s, &gave_two);
 }
 
-/* ---- what is known of the one that stood ---- */
+/* ---- results of the stopped process ---- */
 
-/* The n-th thing it was answered. */
+/* Its n-th result. */
 static int64_t answer(uint32_t n)
 {
     return pairs_first.board->count > n ? pairs_first.board->results[n] : ACTOR_SILENT;
@@ -171,8 +171,7 @@ static int64_t answer(uint32_t n)
 static void it_holds(struct scene *s, const char *key, uint32_t units)
 {
     if (answer(0) <= 0)
-        scene_wrong(s, "the one that stood was answered %s",
-                    sluice_status_word(answer(0)));
+        scene_wrong(s, "the stopped process got %s", sluice_status_word(answer(0)));
     scene_besides(s, key, units);
     s->others = 1;
 }
@@ -212,22 +211,22 @@ static void overwrite(struct scene *s)
     scene_acquire(s, ALICE, "main", SCENE_ROOMY, 1);
 }
 
-/* ---- K5: a reaper stands, and others must not need it ---- */
+/* ---- K5: a reaper is stopped, and others must not need it ---- */
 
 static void k5_others(struct scene *s)
 {
     int64_t nth = scene_acquire(s, BOB, "main", 1, 1);
     if (nth != 1)
-        scene_wrong(s, "with a reaper standing, an acquire was answered %s",
+        scene_wrong(s, "with a stopped reaper, an acquire returned %s",
                     sluice_status_word(nth));
     if (nth != 1) return;
     scene_acquire(s, ALICE, "main", SCENE_ROOMY, 2);
     scene_release(s, BOB, "main", 1);
 }
 
-/* ---- K6: a reaper stands, and its work is done without it ---- */
+/* ---- K6: a reaper is stopped, and another process does its work ---- */
 
-/* Where the third stands while the two meet, and the way there. Found once. */
+/* The point at which the third process is stopped, and the trace to it. Found once. */
 struct spot {
     void (*arrange)(struct scene *s);
     void (*script)(void *arg);
@@ -250,7 +249,7 @@ static bool has_said_so(const struct scene *s)
     return __atomic_load_n(&s->seg.slots[0].dying, __ATOMIC_ACQUIRE) != 0;
 }
 
-/* It is the exclusive reaper, or the new owner, and nobody was told. */
+/* It is the exclusive reaper, or the new owner, and has not announced it. */
 static bool has_not_said_so(const struct scene *s)
 {
     return locked_by(s) == (uint32_t)pairs_third.pid && !has_said_so(s);
@@ -289,7 +288,7 @@ static void find_spot(struct spot *spot)
     start_third(spot, &s);
     for (spot->point = 0; !spot->is_there(&s); spot->point++)
         if (!stepped_step(&pairs_third))
-            stage_bail("the third did not come by its spot");
+            stage_bail("the third process did not reach its point");
     end_search(&s);
 }
 
@@ -297,7 +296,7 @@ static void third_stands(struct scene *s, const struct spot *spot)
 {
     start_third(spot, s);
     if (!stepped_reach(&pairs_third, &spot->way, 0, spot->point) || !spot->is_there(s))
-        scene_wrong(s, "the third lost its way");
+        scene_wrong(s, "the third process did not reach its point again");
 }
 
 static void k6_arrange_take(struct scene *s)
@@ -320,17 +319,18 @@ static void k6_arrange_silent(struct scene *s)
 
 static void third_finishes(struct scene *s)
 {
-    if (!stepped_finish(&pairs_third)) scene_wrong(s, "the third did not finish");
+    if (!stepped_finish(&pairs_third))
+        scene_wrong(s, "the third process did not finish");
     stepped_kill(&pairs_third);
 }
 
-/* A new process takes slot and record over, and its writing overwrites the drain's. */
+/* A new process takes over the slot and the record, and overwrites the write of the drain. */
 static void k6_take_over(struct scene *s)
 {
     third_finishes(s);
     scene_acquire(s, BOB, "main", SCENE_ROOMY, 2);
     if (s->seg.chunks[0] != 1 || scene_held(s, "main") != 2)
-        scene_wrong(s, "nobody took the record over");
+        scene_wrong(s, "the record was not taken over");
 }
 
 /* The record goes to another key first. */
@@ -344,15 +344,15 @@ static void k6_rebind(struct scene *s)
 static void k6_afterwards(struct scene *s)
 {
     it_reaped(s);
-    if (pairs_third.pid != 0) third_finishes(s); /* When nobody else had a turn. */
+    if (pairs_third.pid != 0) third_finishes(s); /* If no other process ran. */
 }
 
-/* ---- a thread dies while it is looked for ---- */
+/* ---- a thread dies while a reaper looks for it ---- */
 
-/* A process whose second thread holds two; it ends when somebody looks for that thread by
- * its id, after everything else was read of it and before the answer. */
+/* A process whose second thread holds two units. It is killed when a reaper looks for that thread by
+ * its id, after the reaper has read everything else and before it gets the result. */
 static pid_t doomed;
-static int doomed_fd = -1; /* Of the process; readable when all of it is gone. */
+static int doomed_fd = -1; /* A pidfd; readable when all threads have ended. */
 
 static void *hold_two_and_wait(void *scene)
 {
@@ -386,7 +386,7 @@ static void doomed_is_buried(void)
     doomed = 0;
 }
 
-/* Instead of the C library's, in this program and those it leads. */
+/* Replaces the function of the C library, in this program and in stepped processes. */
 int tgkill(pid_t process, pid_t thread, int sig)
 {
     if (doomed != 0 && process == doomed) {
@@ -397,7 +397,7 @@ int tgkill(pid_t process, pid_t thread, int sig)
     return (int)syscall(SYS_tgkill, process, thread, sig);
 }
 
-/* The kernel has marked it, so it is reaped as any other; and its slot has a new owner. */
+/* The kernel has marked its mutex, so it is reaped like any other; its slot gets a new owner. */
 static void gone_others(struct scene *s)
 {
     struct pollfd gone = {.fd = doomed_fd, .events = POLLIN};
@@ -421,19 +421,21 @@ static void claim_arrange(struct scene *s)
 
 static void claim_others(struct scene *s)
 {
-    if (!stepped_finish(&pairs_third)) scene_wrong(s, "the third did not finish");
+    if (!stepped_finish(&pairs_third))
+        scene_wrong(s, "the third process did not finish");
 }
 
 static void claim_afterwards(struct scene *s)
 {
     it_reaped(s);
     if (!pairs_third.done) claim_others(s);
-    if (pairs_third.board->results[0] != 1) scene_wrong(s, "the third was not granted");
+    if (pairs_third.board->results[0] != 1)
+        scene_wrong(s, "the third process was not granted a unit");
     scene_besides(s, "main", 1);
     s->others = 1;
 }
 
-/* ---- somebody binds a name that somebody else reclaims ---- */
+/* ---- a process binds a name that another one reclaims ---- */
 
 static void bind_arrange(struct scene *s)
 {
@@ -442,7 +444,7 @@ static void bind_arrange(struct scene *s)
     scene_besides(s, "x2", 0);
 }
 
-/* As scene_acquire(), where "no key left" is an answer. */
+/* Like scene_acquire(), but "no key left" is a valid result. */
 static int64_t acquire_if_there_is_a_key(struct scene *s, const char *key)
 {
     int64_t nth = actor_acquire(&scene_cast[BOB], key, SCENE_ROOMY, 1);
@@ -453,7 +455,7 @@ static int64_t acquire_if_there_is_a_key(struct scene *s, const char *key)
 
 static void bind_others(struct scene *s)
 {
-    /* Bob holds what he is granted; noted by name, as the first knows nothing of it. */
+    /* Record the units of Bob by name, because the first process does not know them. */
     if (acquire_if_there_is_a_key(s, "x1") <= 0) return;
     if (acquire_if_there_is_a_key(s, "x2") > 0) scene_besides(s, "x2", 1);
     if (actor_release(&scene_cast[BOB], "x1", 1) != SLUICE_OK)
@@ -466,7 +468,7 @@ static void bind_afterwards(struct scene *s)
     s->no_spare_key = true;
 }
 
-/* ---- somebody reclaims a name that somebody else binds ---- */
+/* ---- a process reclaims a name that another one binds ---- */
 
 static bool bob_waits;
 
@@ -481,7 +483,7 @@ static void bob_later(const char *key)
     bob_waits = true;
 }
 
-/* Bob's answer, if it comes; he may be waiting for the one that stands. */
+/* The answer of Bob, if there is one: Bob may be waiting for the stopped process. */
 static int64_t bob_now(int64_t within_ms)
 {
     int64_t nth = actor_answer(&scene_cast[BOB], within_ms, NULL);
@@ -492,7 +494,7 @@ static int64_t bob_now(int64_t within_ms)
 static int64_t bob_at_last(struct scene *s, const char *key)
 {
     int64_t nth = bob_now(10000);
-    /* The one that stands stood for longer than he waits: then he asks again. */
+    /* The process was stopped for longer than the timeout of Bob: try again. */
     if (nth == SLUICE_EBUSY) nth = actor_acquire(&scene_cast[BOB], key, SCENE_ROOMY, 1);
     if (nth == ACTOR_SILENT) scene_wrong(s, "Bob got no answer");
     return nth;
@@ -563,7 +565,7 @@ static void make_afterwards(struct scene *s)
     bool acted = s->attached[BOB];
     if (bob_waits) bobs_answer = bob_at_last(s, "new");
     if (acted && bobs_answer <= 0)
-        scene_wrong(s, "Bob was answered %s", sluice_status_word(bobs_answer));
+        scene_wrong(s, "Bob got %s", sluice_status_word(bobs_answer));
     it_holds(s, "new", acted ? 2 : 1);
 }
 
@@ -587,7 +589,7 @@ static void slots_afterwards(struct scene *s)
     if (s->entered[BOB]) scene_leave(s, BOB);
 }
 
-/* ---- somebody leaves ---- */
+/* ---- a process closes the segment ---- */
 
 static void leave_others(struct scene *s)
 {
@@ -621,7 +623,7 @@ static void rebind_afterwards(struct scene *s)
 
 /* ---- two open the same segment ---- */
 
-/* What a creator leaves behind that was killed early: a signature. */
+/* The file of a creator that was killed early: a signature. */
 static void leave_a_signature(struct scene *s)
 {
     const struct sl_canal_shm_header h = {.magic = SL_CANAL_MAGIC,
@@ -632,7 +634,7 @@ static void leave_a_signature(struct scene *s)
     close(fd);
 }
 
-/* What one leaves that was killed late: all of it, but not ready. */
+/* The file of a creator that was killed late: complete, but not marked as ready. */
 static void leave_it_unready(struct scene *s)
 {
     s->seg.header->ready = 0;
@@ -651,19 +653,18 @@ static void open_others(struct scene *s)
 static void open_afterwards(struct scene *s)
 {
     if (answer(0) != SLUICE_OK)
-        scene_wrong(s, "the one that stood was answered %s",
-                    sluice_status_word(answer(0)));
+        scene_wrong(s, "the stopped process got %s", sluice_status_word(answer(0)));
     if (!s->entered[BOB]) return;
     if (bob_waits) bobs_answer = bob_now(10000);
     if (bobs_answer != SLUICE_OK) {
-        scene_wrong(s, "Bob was answered %s", sluice_status_word(bobs_answer));
+        scene_wrong(s, "Bob got %s", sluice_status_word(bobs_answer));
         return;
     }
     if (scene_acquire(s, BOB, "main", 2, 1) != 1)
         scene_wrong(s, "Bob is not the first");
 }
 
-/* ---- somebody waits, somebody releases ---- */
+/* ---- a process waits, another one releases ---- */
 
 static void wait_arrange(struct scene *s)
 {
@@ -679,13 +680,13 @@ static void wait_others(struct scene *s)
 
 /* clang-format off */
 const struct pair pairs[] = {
-    {"k4", "K4 an acquire and a release stand; others are not kept", &pairs_small, false, "main",
+    {"k4", "K4 an acquire and a release are stopped; others are not blocked", &pairs_small, false, "main",
      NULL, script_resolve, take_and_give, k4_others, k4_afterwards, false},
-    {"mark", "a reaper stands; the dead's acquire is overwritten", &pairs_small, false, "main",
+    {"mark", "a reaper is stopped; the acquire of a dead holder is overwritten", &pairs_small, false, "main",
      it_died_taking_three, script_enter, script_reap, overwrite, it_reaped, false},
-    {"mark2", "a reaper stands; the dead's release is overwritten", &pairs_small, false, "main",
+    {"mark2", "a reaper is stopped; the release of a dead holder is overwritten", &pairs_small, false, "main",
      it_died_giving_two, script_enter, script_reap, overwrite, it_reaped, false},
-    {"k5", "K5 a reaper stands; others reap and are granted", &pairs_small, false, "main",
+    {"k5", "K5 a reaper is stopped; others reap and are granted", &pairs_small, false, "main",
      it_died_taking_three, script_enter, script_reap, k5_others, it_reaped, false},
     {"k5b", "K5 the same after a release", &pairs_small, false, "main",
      it_died_giving_two, script_enter, script_reap, k5_others, it_reaped, false},
@@ -695,31 +696,31 @@ const struct pair pairs[] = {
      k6_arrange_give, script_enter, script_reap, k6_take_over, k6_afterwards, false},
     {"k6c", "K6 a late reaper; the record is bound to another key", &pairs_small, false, "main",
      k6_arrange_take, script_enter, script_reap, k6_rebind, k6_afterwards, false},
-    {"k6d", "K6 a late reaper; the other one had not said so", &pairs_small, false, "main",
+    {"k6d", "K6 a late reaper; the other one had not announced itself", &pairs_small, false, "main",
      k6_arrange_silent, script_enter, script_reap, k6_take_over, k6_afterwards, false},
-    {"claim", "a reaper stands; a new owner is about to sign", &pairs_small, false, "main",
+    {"claim", "a reaper is stopped; a new owner is about to sign", &pairs_small, false, "main",
      claim_arrange, script_enter, script_reap, claim_others, claim_afterwards, false},
-    {"gone", "K9 a looker stands; whom it looks for dies, and the slot has a new owner", &pairs_small, false, "main",
+    {"gone", "K9 a reaper is stopped; the holder dies, and its slot has a new owner", &pairs_small, false, "main",
      doomed_begins, script_enter, script_reap, gone_others, gone_afterwards, false},
-    {"bind", "a binder stands; its key is reclaimed", &pairs_two_keys, false, "old",
+    {"bind", "a process binds a key and is stopped; the key is reclaimed", &pairs_two_keys, false, "old",
      bind_arrange, script_enter, use_old, bind_others, bind_afterwards, false},
-    {"reclaim", "a reclaimer stands; its key is bound", &pairs_two_keys, false, "kept",
+    {"reclaim", "a process reclaims a key and is stopped; the key is bound", &pairs_two_keys, false, "kept",
      pairs_reclaimable, script_enter, pairs_make_new, reclaim_others, reclaim_afterwards, false},
-    {"make", "a maker of a name stands; another makes it", &pairs_small, false, "new",
+    {"make", "a process creates a key and is stopped; another creates it", &pairs_small, false, "new",
      make_arrange, script_enter, pairs_make_new, make_others, make_afterwards, false},
-    {"slots", "a claimer stands; another claims", &three_slots, false, "main",
+    {"slots", "a process claims a slot and is stopped; another claims it", &three_slots, false, "main",
      slots_arrange, script_enter, use_main, slots_others, slots_afterwards, false},
-    {"leave", "a holder stands in its close; others come", &pairs_small, false, "main",
+    {"leave", "a holder is stopped in its close; others acquire", &pairs_small, false, "main",
      NULL, hold_two, close_it, leave_others, NULL, false},
     {"rebind", "records are being rebound; others use the keys", &many_keys, false, "n8",
      rebind_arrange, script_bind_all, rebind, rebind_others, rebind_afterwards, false},
     {"open", "two open a new segment", &pairs_small, true, "main",
      NULL, NULL, script_open, open_others, open_afterwards, false},
-    {"open2", "two open what an early kill left", &pairs_small, true, "main",
+    {"open2", "two open the segment of a creator that was killed early", &pairs_small, true, "main",
      leave_a_signature, NULL, script_open, open_others, open_afterwards, false},
-    {"open3", "two open what a late kill left", &pairs_small, false, "main",
+    {"open3", "two open the segment of a creator that was killed late", &pairs_small, false, "main",
      leave_it_unready, NULL, script_open, open_others, open_afterwards, false},
-    {"wait", "a waiter stands before its sleep; capacity becomes free", &pairs_small, false, "main",
+    {"wait", "a waiter is stopped before its sleep; capacity becomes free", &pairs_small, false, "main",
      wait_arrange, script_resolve, script_wait, wait_others, it_holds_main, true},
 };
 /* clang-format on */

@@ -390,7 +390,7 @@ static void go_to_bed(struct bedroom *b)
     }
     while ((__atomic_load_n(&s->seg.keys[key].wake, __ATOMIC_ACQUIRE) & 1u) == 0) {
         if (stage_now_ms() > until) {
-            scene_wrong(s, "nobody sleeps");
+            scene_wrong(s, "the sleeper does not sleep");
             return;
         }
         usleep(50);

@@ -90,7 +90,7 @@ static bool learn(const struct pair *p, struct trace *out)
     begin(p, &s);
     stepped_trace(&pairs_first, out, p->to_its_sleep ? alice_leaves_early : NULL, &s);
     judge(p, &s, 0);
-    if (s.wrong) stage_note("with nobody else: %s", s.why);
+    if (s.wrong) stage_note("without another process: %s", s.why);
     return !s.wrong;
 }
 
@@ -175,7 +175,7 @@ static void run_wake(void)
         sweep_report(&w, i, i, NULL, &s);
     }
     trace_free(&t);
-    end_pair(&w, "a releaser stands; a waiter falls asleep", !s.wrong);
+    end_pair(&w, "a releaser is stopped; a waiter sleeps", !s.wrong);
 }
 
 /* ---- the count of a key that is being reclaimed ---- */

@@ -470,7 +470,8 @@ def etcd_has(t, **more):
         m.restart()
         check(c.etcd.values(), {b"sluice/a": b"1"}, "the rows after kill -9")
         yield c, m, key
-    check((nodes.processes_of(directory), os.path.exists(directory)), ({}, False), "processes and files that are left")
+    check((nodes.processes_of(directory), os.path.exists(directory)), ({}, False),
+          "processes and files that are left")
     check_that(memory is None or not os.path.exists(memory), "nothing is left in memory")
 
 
