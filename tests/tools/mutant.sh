@@ -156,6 +156,14 @@ ninja_file src/base/bound.c
 says "the mutant is found in the renamed file" "^ok 2 - base-no-limit is found" mutant run base-no-limit
 same "refresh does not change patches that are up to date" "$(mutant refresh)" ""
 
+edit tests/mutants/base-no-limit.patch 's/^index [0-9a-f]*/index 0123456789ab/'
+says "a patch of a lost version is made against the current one" "merged" mutant refresh base-no-limit
+passes "the patch is as before" git diff --exit-code tests/mutants
+edit tests/mutants/base-no-limit.patch 's/^index [0-9a-f]*/index 0123456789ab/; s/^ {/ [/'
+fails "a patch of a lost version that does not apply is not refreshed" "version 0123456789ab" \
+    mutant refresh base-no-limit
+git checkout -q tests
+
 edit src/base/bound.c 's/n <= LARGEST/n < LARGEST - 1/'
 fails "refresh reports a conflict" "^<<<<<<< src/base/bound.c" mutant refresh base-no-limit
 passes "a conflict does not change the patch" git diff --exit-code tests/mutants

@@ -257,15 +257,21 @@ def refresh(patch):
 
     Raises Conflict if the mutant and a later change edit the same words.
     """
-    bases = {}
+    bases, missing = {}, None
     for path, blob in patch.files:
         found = git("cat-file", "blob", blob, good=None)
         if found.returncode != 0:
-            raise Error("%s was made against version %s of %s, which this repository does not "
-                        "have. If it is a shallow clone, run `git fetch --unshallow`."
-                        % (patch.path, blob, path))
-        bases[path] = found.stdout
-    broken = mutated(patch, lambda path: bases[path])
+            missing = missing or (patch.path, blob, path)
+        bases[path] = found.stdout if found.returncode == 0 else working(path)
+    try:
+        broken = mutated(patch, lambda path: bases[path])
+    except Error as e:
+        if missing is None:
+            raise
+        raise Error("%s was made against version %s of %s, which this repository does not have, and "
+                    "does not apply to the current version. If this is a shallow clone, run "
+                    "`git fetch --unshallow`; otherwise edit the source and run "
+                    "`tools/mutant new`.\n%s" % (missing + (e,)))
     how, sections, conflicts = "unchanged", [], {}
     for path, blob in patch.files:
         now = renamed(path)
