@@ -165,8 +165,8 @@ void sl_failover_lead(struct sl_failover *f, sl_ms now_ms,
 bool sl_failover_export(struct sl_failover *f, struct sl_now now, uint32_t *budget);
 
 /* As the keeper: move the next grant from the ledger to the table. If this adds a lease to the
- * table, set *given_ms to the time left of the lease; otherwise to 0. Returns false if there are no
- * more. */
+ * table, or may lengthen one, set *given_ms to the time left of the lease; otherwise to 0. Returns
+ * false if there are no more. */
 bool sl_failover_reclaim_own(struct sl_failover *f, struct sl_now now, sl_ms *given_ms);
 
 /* --- The witness ------------------------------------------------------------------------------- */

@@ -355,9 +355,10 @@ bool sl_guests_reclaim(struct sl_guests *g, struct sl_now now,
     struct sl_grant_view held;
     bool good;
     *added = false;
-    if (sl_table_inspect_grant(g->table, now, key, v->fence, &held))
+    if (sl_table_inspect_grant(g->table, now, key, v->fence, &held)) {
         good = reclaim_held(g, now, session, guest, &held, v, key);
-    else
+        *added = held.leased && is_quiet(g, now.ms);
+    } else
         good = *added = is_quiet(g, now.ms) && (v->leased || session != NULL) &&
                         sl_table_reclaim(g->table, now, session, v, key) == SLUICE_OK;
     if (good) g->reclaimed++;
@@ -439,9 +440,11 @@ static void receive_reclaim(struct sl_guests *g, struct sl_now now, uint32_t fro
     if (m->session == 0) sl_noted_client_take(&g->nodes[from].noted, &v);
     /* The journal has all leases of a keeper that has resigned. After it was read, those that the
      * table does not have were released. */
-    bool over = from == g->resigner && !g->reads_journal &&
-                !sl_table_inspect_grant(g->table, now, m->key, v.fence, &held);
-    if (over || sl_guests_withdrew(g, m->key, &v)) send_gone(g, from, v.fence);
+    bool known = sl_table_inspect_grant(g->table, now, m->key, v.fence, &held);
+    bool over = from == g->resigner && !g->reads_journal && !known;
+    /* A lease that was broken during the wait is still in the table, and the later expiry counts. */
+    if (over || (!known && sl_guests_withdrew(g, m->key, &v)))
+        send_gone(g, from, v.fence);
     else if (!sl_guests_reclaim(g, now, n == NULL ? NULL : n->session, n, &v, m->key,
                                 &added))
         order(g, (struct sl_guests_order){.type = SL_GUESTS_ORDER_SEND,

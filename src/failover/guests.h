@@ -175,7 +175,7 @@ void sl_guests_gone(struct sl_guests *g, sl_ms now_ms, sl_fence fence, bool at_o
 
 /* Add a reported grant to the table. `session` is that of its holder; NULL: the holder has left.
  * `guest` is the holder if it is a guest. Returns false if the grant can no longer be held. Sets
- * *added if the grant was not in the table before. */
+ * *added if the grant was not in the table before, or its lease may last longer now. */
 bool sl_guests_reclaim(struct sl_guests *g, struct sl_now now,
                        struct sl_session *session, const struct sl_guest *guest,
                        const struct sl_grant_view *v, struct sl_bytes key, bool *added);

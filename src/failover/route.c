@@ -256,11 +256,15 @@ bool sl_route_leave(struct sl_route *r, struct sl_route_session *n, bool cut,
 
 /* --- Ending a route -------------------------------------------------------------------------- */
 
-static void lose_route(struct sl_route *r, sl_ms now_ms)
+/* `known`: the keeper knew the ledger. If it did not, it may have counted since the end of an earlier
+ * route. */
+static void lose_route(struct sl_route *r, sl_ms now_ms, bool known)
 {
     struct sl_election_view v;
+    r->without_since_ms = r->read_again_ms = now_ms;
+    if (!known) return;
     sl_election_view(r->settings.election, &v);
-    r->without_since_ms = r->read_again_ms = r->certain_ms = now_ms;
+    r->certain_ms = now_ms;
     r->lost = v.current;
 }
 
@@ -312,6 +316,7 @@ static void leave_old_route(struct sl_route *r, struct sl_route_session *n)
 void sl_route_end(struct sl_route *r, sl_ms now_ms)
 {
     assert(!r->leads);
+    bool known = r->confirmed;
     r->number++;
     r->open = r->confirmed = r->handing = r->listens = false;
     r->quiet_until_ms = 0;
@@ -319,7 +324,7 @@ void sl_route_end(struct sl_route *r, sl_ms now_ms)
     r->mark = 0;
     r->described = NULL;
     r->again_ms = SL_NEVER;
-    if (r->without_since_ms == SL_NEVER) lose_route(r, now_ms);
+    if (r->without_since_ms == SL_NEVER) lose_route(r, now_ms, known);
     while (!sl_list_empty(&r->sent))
         settle_or_requeue(
             r, now_ms, sl_container_of(r->sent.next, struct sl_route_request, place));
@@ -394,7 +399,7 @@ void sl_route_step_down(struct sl_route *r, sl_ms now_ms)
     r->leads = false;
     r->exporting = true;
     r->keeper = 0;
-    lose_route(r, now_ms);
+    lose_route(r, now_ms, true);
     while (!sl_list_empty(&r->resuming))
         enqueue(r, sl_container_of(r->resuming.next, struct sl_route_request, place));
 }

@@ -46,7 +46,8 @@ struct sl_route_request {
     struct sl_bytes id;      /* TX_BEGIN: the REQUEST id; n 0: none. */
     struct sl_bytes key;     /* ACQUIRE */
     sl_ms lease_ms;          /* ACQUIRE; 0: without a lease. */
-    sl_fence released_fence; /* RELEASE: sl_route_released(). */
+    sl_fence fence;          /* RELEASE: the fence that the client gave; 0: none, */
+    sl_fence released_fence; /* and sl_route_released(). */
 
     /* Private. */
     struct sl_route_session *session;

@@ -155,6 +155,9 @@ static void next_record(struct sl_route *r, sl_ms now_ms, struct sl_route_order 
  * to the next keeper. */
 static void note_release(struct sl_route *r, struct sl_route_request *q)
 {
+    /* If this node was the keeper when the request arrived, the ledger has the grant only now. */
+    if (q->released_fence == 0)
+        q->released_fence = sl_route_released(r, q->session, q->key, q->fence);
     struct sl_record *x = q->released_fence == 0
                               ? NULL
                               : sl_ledger_find(&r->ledger, q->released_fence);

@@ -74,7 +74,7 @@ static bool is_quiet(const struct sl_failover *f, sl_ms now_ms)
 uint32_t sl_takeover_renews(struct sl_failover *f, sl_ms now_ms)
 {
     bool none = is_quiet(f, now_ms) || f->alone_until_ms > now_ms ||
-                (sl_witness_is_missing(&f->guests.witness) && f->alone_asked);
+                (f->guests.witness.node == 0 && f->alone_asked);
     f->ledgers_sent = none ? 0 : sl_guests_ledgers(&f->guests, now_ms, members_of(f));
     /* Even if the renewal is reported as failed, the storage may have executed it. */
     f->ledgers &= f->ledgers_sent;
@@ -185,11 +185,12 @@ bool sl_failover_fill(struct sl_failover *f, struct sl_now now, uint32_t able,
 static void go_on_alone(struct sl_failover *f, sl_ms now_ms)
 {
     struct sl_witness *w = &f->guests.witness;
-    if (!sl_witness_is_missing(w)) {
+    if (w->node != 0 || w->noted == w->last) {
         f->alone_at_ms = 0;
         f->alone_asked = false;
         return;
     }
+    if (f->alone_at_ms == 0 && !sl_witness_is_missing(w)) return;
     if (f->no_ledgers) {
         f->alone_until_ms = sl_ms_after(now_ms, f->settings.volatile_ms);
         sl_witness_noted(w, w->last);

@@ -1104,6 +1104,22 @@ UNIT_TEST(a_node_that_a_lost_renewal_does_not_name_begins_no_route)
     assert_false(node.guests.nodes[4].open);
 }
 
+UNIT_TEST(new_leases_do_not_delay_a_keeper_without_a_witness)
+{
+    char key[] = "k0";
+    lead_after(3, 0);
+    sl_table_recover(table, 0);
+    assert_int_equal(renew(SLUICE_OK), ALL_NODES);
+    for (int i = 0; i < 12; i++) {
+        key[1]++;
+        assert_int_equal(acquire(&clients[1], key, 9000), SLUICE_OK);
+        assert_int_equal(sl_failover_note(&node, now, text(key), newest(key)), i + 1);
+        if (i == 0) orders(); /* The keeper finds no witness. */
+        renew(SLUICE_OK);
+    }
+    assert_int_not_equal(sl_failover_noted(&node), 0);
+}
+
 /* The storage may name ledgers now, although the keeper has no answer. */
 UNIT_TEST(a_keeper_without_a_witness_does_not_rely_on_a_lost_renewal)
 {

@@ -547,7 +547,7 @@ UNIT_TEST(the_later_of_two_reported_expiries_counts)
     RECEIVE(3, COME, .term = TERM);
     orders();
     RECEIVE(3, RECLAIM, .session = 0, .key = text("k"), GRANT(10, 40000));
-    assert_string_equal(orders(), "");
+    assert_string_equal(orders(), "given 40082\n");
     assert_true(sl_table_inspect_grant(table, now, text("k"), 10, &v));
     assert_in_range(v.left_ms, 40082, 40100);
 }
@@ -607,6 +607,27 @@ UNIT_TEST(a_lease_that_no_node_is_sure_of_is_only_held)
     assert_true(is_held("k", 10));
     now.ms += 1100;
     assert_true(is_kept("k", 10) && !is_held("k", 10));
+}
+
+UNIT_TEST(a_lease_that_was_broken_during_the_wait_keeps_the_later_expiry)
+{
+    struct sl_grant_view v;
+    struct sl_ended past;
+    lead(60000);
+    RECEIVE(2, COME, .term = TERM);
+    orders();
+    RECEIVE(3, COME, .term = TERM);
+    orders();
+    RECEIVE(2, RECLAIM, .key = text("k"), GRANT(10, 5000));
+    orders();
+    assert_int_equal(sl_table_break(table, now, text("k"), 10, false, &past), 1);
+    sl_guests_gone(&guests, now.ms, 10, true);
+    orders();
+    /* The holder has extended its lease through node 3. */
+    RECEIVE(3, RECLAIM, .key = text("k"), GRANT(10, 30000));
+    orders();
+    assert_true(sl_table_inspect_grant(table, now, text("k"), 10, &v));
+    assert_true(v.broken && v.left_ms >= 30000);
 }
 
 /* The client has released its lease, or an operator has broken it, and another node does not know that. */

@@ -204,7 +204,8 @@ static void open_route(uint64_t term)
     orders();
     RECEIVE(HERE, .term = term);
     orders();
-    assert_true(route.open);
+    RECEIVE(HERE, .term = term);
+    assert_true(route.open && route.confirmed);
 }
 
 /* The keeper reports a grant with this time left, and replies to the ACQUIRE of a client. */
@@ -374,6 +375,24 @@ UNIT_TEST(a_ledger_that_has_lost_a_record_stays_young)
     assert_true(now - route.complete_ms > 366ll * 24 * 3600 * 1000);
 }
 
+UNIT_TEST(a_route_that_the_keeper_has_not_confirmed_does_not_delay_the_cut_off)
+{
+    open_route(7);
+    grant(1, "k", 5, SL_NEVER);
+    sl_route_link(&route,
+                  now); /* The link is replaced; the keeper counts from now on. */
+    orders();
+    RECEIVE(HERE, .term = 7);
+    orders();
+    assert_true(route.open && !route.confirmed);
+    now += 900;
+    sl_route_link(&route, now); /* The report was lost. */
+    orders();
+    now += 300;
+    sl_route_tick(&route, now);
+    assert_string_equal(orders(), "close 1: cut off\n");
+}
+
 UNIT_TEST(a_client_without_a_lease_is_safe_when_the_keeper_has_confirmed_the_report)
 {
     open_route(7);
@@ -473,6 +492,27 @@ UNIT_TEST(a_grant_that_is_being_released_is_not_handed_over)
     /* The grant ended with the previous keeper, so the client has released it. */
     RECEIVE(SAY, .session = 1, .what = SL_SAY_LAST, .bytes = text(":0\r\n"));
     assert_string_equal(orders(), "1 gets :1\r\n\n");
+}
+
+UNIT_TEST(a_grant_that_is_released_while_this_node_steps_down_leaves_the_ledger)
+{
+    sl_route_lead(&route, now, 1, 7);
+    orders();
+    SUBMIT(1, "RELEASE", .verb = SL_ROUTE_RELEASE, .key = text("k"), .fence = 5);
+    sl_route_step_down(&route, now);
+    const struct sl_record copy = {.session = 1,
+                                   .fence = 5,
+                                   .units = 1,
+                                   .end_ms = SL_NEVER,
+                                   .sure_ms = SL_NEVER,
+                                   .key = text("k")};
+    assert_true(sl_ledger_put(&route.ledger, &copy, &sessions[1].held));
+    sl_route_exported(&route);
+    sl_route_keeper(&route, now, 3, 8);
+    orders();
+    RECEIVE(HERE, .term = 8);
+    orders();
+    assert_null(sl_ledger_find(&route.ledger, 5));
 }
 
 UNIT_TEST(a_RELEASE_that_the_keeper_rejects_leaves_the_record)

@@ -48,11 +48,22 @@ static bool may_be_held(struct request *r)
     struct sl_table_stats table;
     if (!sl_local_of(s)->reclaims || r->fence == 0) return false;
     sl_table_stats(s->table, &table);
-    bool has_authority = table.authority_until_ms > s->now.ms;
+    bool has_authority = sl_table_has_authority(s->table, s->now);
     if ((has_authority && table.recovering_until_ms <= s->now.ms) ||
         sl_table_holds(s->table, s->now, r->key, r->fence))
         return false;
     sl_local_refuse(r, has_authority ? SLUICE_ERECOVERING : SLUICE_ENOKEEPER);
+    return true;
+}
+
+/* If this is a keeper without authority, reply NOKEEPER and return true. The next keeper may have ended
+ * any grant since, and this one cannot record a change. */
+static bool lacks_authority(struct request *r)
+{
+    struct server *s = r->s;
+    if (!sl_local_of(s)->reclaims || sl_table_has_authority(s->table, s->now))
+        return false;
+    sl_local_refuse(r, SLUICE_ENOKEEPER);
     return true;
 }
 
@@ -255,21 +266,9 @@ static void extend(struct request *r)
     sl_local_extended(r, need, left);
 }
 
-/* Whether this keeper has no authority. The next keeper may have ended any grant since. */
-static bool lacks_authority(const struct server *s)
-{
-    struct sl_table_stats table;
-    sl_table_stats(s->table, &table);
-    return sl_local_of(s)->reclaims && table.authority_until_ms <= s->now.ms;
-}
-
 static void check(struct request *r)
 {
-    if (sl_local_waits_for_others(r)) return;
-    if (lacks_authority(r->s)) {
-        sl_local_refuse(r, SLUICE_ENOKEEPER);
-        return;
-    }
+    if (lacks_authority(r) || sl_local_waits_for_others(r)) return;
     bool held = sl_table_holds(r->s->table, r->s->now, r->key, r->fence);
     if (!held && (may_be_held(r) || may_be_lost(r))) return;
     sl_request_answer_number(r, held ? 1 : 0);
@@ -323,7 +322,7 @@ static void break_grant(struct request *r)
 {
     struct server *s = r->s;
     struct sl_ended past;
-    if (lacks_journal(r)) return;
+    if (lacks_authority(r) || lacks_journal(r)) return;
     int n = sl_table_break(s->table, s->now, r->key, r->fence, r->yes, &past);
     if (n == 0) {
         if (!may_be_held(r) && !sl_local_waits_for_others(r))
@@ -357,7 +356,7 @@ static void drain(struct request *r)
         if (!sl_local_waits_for_others(r)) list_drains(r);
         return;
     }
-    if (lacks_journal(r)) return;
+    if (lacks_authority(r) || lacks_journal(r)) return;
     sl_server_spend(s, SL_GLOB_COMPILE_STEPS * r->key.n);
     int status = sl_table_drain(s->table, r->key, r->yes);
     size_t words = sl_local_drain_words(r->key);

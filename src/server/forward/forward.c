@@ -122,6 +122,7 @@ static void describe_request(struct request *r)
         .arrived_ms = r->arrived_ms,
         .bytes = r->bytes,
         .key = r->key,
+        .fence = r->verb == SL_VERB_RELEASE ? r->fence : 0,
         .lease_ms = r->verb == SL_VERB_ACQUIRE ? r->want.lease_ms : 0,
         .id = has_id ? r->at[2] : (struct sl_bytes){NULL, 0}};
 }
