@@ -17,6 +17,7 @@
  *     keeper_heal.c     the phase after the faults, when the cluster must make progress
  *     keeper_audit.c    compares what keepers do with the rules of src/failover/README.md
  *     keeper_rules.c    more rules, about what nodes send, store and remember
+ *     keeper_leases.c   rules about what nodes know of leases
  *     keeper_trace.c    prints events
  *
  * The world has its own time, in microseconds. No node and no client can read it. */
@@ -36,7 +37,8 @@
 
 #define KSIM_REQUESTS 16384          /* Requests whose arrival the world remembers. */
 #define KSIM_FAULT_MAX_US 15000000ll /* No fault lasts longer. */
-#define KSIM_OLD 4 /* Leases that a client remembers after their deadline. */
+#define KSIM_ENDED 32u /* Released grants that the world remembers for each keeper. */
+#define KSIM_OLD 4     /* Leases that a client remembers after their deadline. */
 
 /* --- Commands -------------------------------------------------------------------------- */
 
@@ -110,8 +112,11 @@ struct ksim_conn {
     struct {
         uint64_t position;
         sl_fence fence;
-        bool fresh; /* A new grant. */
-        bool runs;  /* The command runs again then. */
+        bool fresh; /* A new grant, */
+        bool overlapping;
+        sl_ms end_ms; /* When the lease expires; */
+        int64_t since_us;
+        bool runs; /* The command runs again then. */
         char reply[160];
     } parked;      /* FOR_JOURNAL, FOR_WITNESS. */
     char rest[48]; /* A part of a reply that is sent later; empty: none. */
@@ -144,6 +149,8 @@ struct ksim_link {
 
 struct ksim_node {
     bool up;
+    bool
+        had_records; /* When it stepped down, its ledger had records of an earlier term. */
     uint64_t life; /* The number of this start; each start in the world has its own. */
     uint32_t machine;
     struct sim_clock clock;
@@ -155,18 +162,23 @@ struct ksim_node {
     struct ksim_limits limits;
     struct sl_list managers; /* Of transactions. */
     struct ksim_link links[KSIM_NODES];
-    bool quiet;     /* As a new keeper, it waits for the leases of earlier keepers. */
-    bool reclaims;  /* As a new keeper, it still moves its ledger to its table. */
-    bool successor; /* The previous keeper resigned. */
+    bool quiet;       /* As a new keeper, it waits for the leases of earlier keepers. */
+    bool reclaims;    /* As a new keeper, it still moves its ledger to its table. */
+    bool successor;   /* The previous keeper resigned, */
+    sl_ms longest_ms; /* The longest short lease of the last term. */
+    int64_t waits_us; /* and this node waits since then without a reason. */
     sl_ms
         quiet_until_ms; /* Until then, short leases may be valid that no node knows. */
     int64_t killed_us;  /* When it was last killed. */
+    int64_t guest_us;   /* When a guest could last be its witness. */
+    int64_t alone_us;   /* When it last had a guest, or could not reach etcd. */
     int64_t unwell_us;  /* When it last was not able to be the keeper. */
     uint64_t resigns_term; /* The last term in which it began to resign. */
     int64_t paused_from_us, paused_us;
     bool stopped;         /* Its clock has stopped during the pause; */
     int64_t stopped_ppm;  /* its rate before that. */
-    int64_t away_us;      /* Until then, it cannot reach etcd. */
+    int64_t away_us;      /* Until then, it cannot reach etcd; */
+    int64_t straggles_us; /* or an operation of etcd takes long. */
     bool watch_missed;    /* It missed a change of the term. */
     int64_t watch_us;     /* When the last report of the watch arrives. */
     uint64_t heartbeat;   /* The last heartbeat that its storage client knows. */
@@ -177,6 +189,11 @@ struct ksim_node {
     uint32_t lead_linked; /* nodes that were linked then and since, as bits of ids. */
     sl_fence urgent;      /* The last grant whose end it must report at once, */
     uint32_t urgent_to;   /* to these nodes. */
+    /* As the keeper of this term: the last grants that were released, */
+    uint64_t ended_term;
+    sl_fence ended[KSIM_ENDED];
+    uint32_t ended_count;
+    int64_t ready_us[KSIM_NODES]; /* and when each node has handed over its ledger. */
     bool settling;
     bool has_more; /* Work is left for the next loop iteration. */
 };
@@ -242,7 +259,8 @@ struct ksim_broken {
     sl_fence fence;
     uint32_t key;
     bool now;          /* An operator has sent BREAK ... NOW. */
-    uint64_t life;     /* The life of the keeper that has executed BREAK; 0: none. */
+    uint64_t life;     /* The life of the keeper that has executed BREAK; 0: none; */
+    uint64_t in_term;  /* in this term. */
     uint64_t last;     /* The last request that has ended the grant, */
     uint64_t at_count; /* after so many grants of the key. */
     uint64_t term;     /* Of the keeper that acknowledged BREAK; 0: none. */
@@ -314,6 +332,24 @@ struct ksim_reported {
     uint64_t term;
 };
 
+/* A lease that a keeper has granted or extended, in real time. */
+#define KSIM_LEASES 2048u
+struct ksim_lease {
+    sl_fence fence;
+    uint64_t term;  /* The term in which it was last granted or extended. */
+    int64_t end_us; /* Its last expiry in the table of a keeper. */
+    /* The keeper that granted or extended it has recorded it in the journal. So the next one may extend it
+     * until the bound in the journal: no other client was granted the lock before the entry was deleted. */
+    bool recorded;
+    /* A later keeper has recorded it. Journal time stands still between two keepers, so the lease may be
+     * extended for longer. This is safe if it has not expired before the authority of its keeper ended. */
+    bool passed_on;
+    int64_t passed_us; /* When that was, in real time, */
+    sl_ms passed_ms;   /* and in journal time. */
+    bool alone;        /* It was acknowledged although only the keeper knew it. */
+    int64_t noted_us;  /* The last expiry that a node has recorded in its ledger. */
+};
+
 /* Something that is left of a grant that has ended. */
 #define KSIM_LEFT 512u
 struct ksim_left {
@@ -325,6 +361,10 @@ struct ksim_left {
 /* What ksim_rules_received() needs to know from before the message. */
 struct ksim_before {
     bool open, closed, known;
+    bool has_route; /* The node has a route, */
+    bool recorded;  /* and a record of the grant; */
+    bool asks;      /* the session of the message has a request; */
+    sl_ms sure_ms;  /* the lease is certainly valid until then. */
 };
 
 /* --- The world ------------------------------------------------------------------------- */
@@ -348,9 +388,11 @@ struct ksim_world {
     sl_ms volatile_ms;         /* lease-volatile */
     int64_t short_us, etcd_us; /* Delays of messages, and of etcd. */
     int64_t nemesis_us;
-    uint32_t slack_us; /* How late ticks may be. */
-    size_t space;      /* Bytes that a link takes. */
-    uint64_t heal_at;  /* Faults end after this many events; 0: never. */
+    uint32_t slack_us;  /* How late ticks may be. */
+    bool resigns_often; /* Keepers resign when they have waited for earlier leases. */
+    bool rates_change;  /* The rates of clocks change. */
+    size_t space;       /* Bytes that a link takes. */
+    uint64_t heal_at;   /* Faults end after this many events; 0: never. */
 
     struct ksim_node nodes[KSIM_NODES];
     struct ksim_client clients[KSIM_CLIENTS];
@@ -368,6 +410,13 @@ struct ksim_world {
 
     struct ksim_made made[KSIM_MADE];         /* By fence. */
     struct ksim_reported reported[KSIM_MADE]; /* By fence. */
+    struct ksim_lease leases[KSIM_LEASES];    /* By fence. */
+    /* Until then, leases are valid that no node but the keeper of this term knows. */
+    int64_t alone_us;
+    uint64_t alone_term;
+    /* A withdrawn grant in the record that a new keeper moves to its table; 0: none. */
+    sl_fence withdrawn;
+    uint32_t withdrawn_key;
     struct ksim_left left_records[KSIM_LEFT], left_entries[KSIM_LEFT];
     struct ksim_admin admin;
 
@@ -572,6 +621,10 @@ void ksim_tx_client_cut(struct ksim_world *w, uint32_t c);
 
 void ksim_nemesis_act(struct ksim_world *w);
 void ksim_nemesis_crash(struct ksim_world *w, uint32_t i);
+/* Kill the keeper at a critical moment, sometimes together with its witness. */
+void ksim_nemesis_crash_keeper(struct ksim_world *w, uint32_t i);
+void ksim_nemesis_close_guest(struct ksim_world *w, uint32_t i, uint32_t from,
+                              uint64_t session);
 void ksim_heal_begin(struct ksim_world *w);
 void ksim_heal_step(struct ksim_world *w);
 void ksim_heal_unanswered(struct ksim_world *w, uint32_t c,
@@ -643,6 +696,49 @@ void ksim_rules_receive(struct ksim_world *w, uint32_t i, uint32_t from,
 void ksim_rules_received(struct ksim_world *w, uint32_t i, uint32_t from,
                          const struct sl_failover_message *m,
                          const struct ksim_before *b);
+
+/* Return the fence of an entry of the journal; 0: it is not that of a grant. */
+sl_fence ksim_fence_of(const struct ksim_item *x);
+
+/* --- keeper_leases.c ------------------------------------------------------------------- */
+
+/* A keeper has granted (`fresh`) or extended a lease in its table. */
+void ksim_leases_granted(struct ksim_world *w, uint32_t i, uint32_t key, sl_fence fence,
+                         bool fresh);
+/* A keeper has read a part of the journal, or has waited for earlier leases. */
+void ksim_leases_restored(struct ksim_world *w, uint32_t i);
+/* Call this every second, for a keeper. */
+void ksim_leases_second(struct ksim_world *w, uint32_t i);
+/* A new keeper is about to move a record of its own ledger to its table; has moved it. */
+void ksim_leases_reclaims_own(struct ksim_world *w, uint32_t i);
+void ksim_leases_reclaimed_own(struct ksim_world *w, uint32_t i);
+/* A node that was the keeper has copied its table to its ledger. */
+void ksim_leases_exported(struct ksim_world *w, uint32_t i);
+/* A keeper acknowledges a lease of a client of its own node. */
+void ksim_leases_acked(struct ksim_world *w, uint32_t i, const struct ksim_conn *c);
+/* Whether a lease was acknowledged although only the keeper knew it. */
+bool ksim_leases_is_alone(struct ksim_world *w, sl_fence fence);
+/* Etcd has written an entry of the journal. */
+void ksim_leases_recorded(struct ksim_world *w, const struct ksim_item *entry);
+/* A keeper sends a renewal with these ledgers; etcd has executed a renewal. */
+void ksim_leases_renews(struct ksim_world *w, uint32_t i, uint32_t ledgers);
+void ksim_leases_renewed(struct ksim_world *w);
+/* A node sends a message; is about to handle a message; has handled it. */
+void ksim_leases_sent(struct ksim_world *w, uint32_t from, uint32_t to,
+                      const struct sl_failover_message *m);
+void ksim_leases_receive(struct ksim_world *w, uint32_t i,
+                         const struct sl_failover_message *m, struct ksim_before *b);
+void ksim_leases_received(struct ksim_world *w, uint32_t i, uint32_t from,
+                          const struct sl_failover_message *m,
+                          const struct ksim_before *b);
+/* A keeper has released a grant; the request of a client that left is no longer in the queue. */
+void ksim_leases_ended(struct ksim_world *w, uint32_t i, sl_fence fence);
+void ksim_leases_left(struct ksim_world *w, uint32_t i, const struct ksim_conn *c);
+/* A new keeper has waited for earlier leases. */
+void ksim_leases_waited(struct ksim_world *w, uint32_t i);
+/* After a loop iteration of a node. */
+void ksim_leases_settled(struct ksim_world *w, uint32_t i,
+                         const struct sl_table_stats *stats);
 
 /* --- keeper_trace.c -------------------------------------------------------------------- */
 

@@ -85,7 +85,10 @@ void ksim_admin_break(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
         return;
     }
     KSIM_TRACE(w, "n%u breaks fence %" PRIu64 ": %d", i + 1, m->fence, number);
-    if (b->fence == m->fence) b->life = n->life;
+    if (b->fence == m->fence) {
+        b->life = n->life;
+        b->in_term = n->f.guests.term;
+    }
     if (number == 2 && b->fence == m->fence && is_current(w, i)) {
         b->last = m->number;
         b->at_count = w->admin.granted[m->key];
@@ -252,19 +255,23 @@ void ksim_admin_second(struct ksim_world *w, uint32_t i)
 void ksim_admin_reclaim(struct ksim_world *w, uint32_t from, sl_fence fence)
 {
     const struct ksim_broken *b = broken_of(w, fence);
-    if (b->fence == fence && b->life == w->nodes[from].life && !b->now)
+    if (b->fence == fence && b->life == w->nodes[from].life && !b->now &&
+        b->in_term == w->nodes[from].f.guests.term)
         KSIM_WRONG(w, "n%u hands over fence %" PRIu64 ", which it has broken", from + 1,
                    fence);
 }
 
-/* When a keeper has read the journal, it knows which leases were broken. */
+/* When a keeper has read the journal, it knows which leases were broken. (A node that does not know that a
+ * broken lease was released may hand it over.) */
 void ksim_admin_reported(struct ksim_world *w, uint32_t i)
 {
     struct sl_grant_view v;
     if (w->nodes[i].f.guests.reads_journal) return;
     for (uint32_t k = 0; k < KSIM_BROKEN; k++) {
         const struct ksim_broken *b = &w->admin.broken[k];
-        if (is_broken(b) && w->nodes[i].f.guests.term >= b->term &&
+        const struct ksim_grant *g = ksim_checker_find(&w->checker, b->fence);
+        if (is_broken(b) && w->nodes[i].f.guests.term >= b->term && g != NULL &&
+            g->held &&
             sl_table_inspect_grant(w->nodes[i].table, ksim_node_now(w, i),
                                    ksim_key(b->key), b->fence, &v) &&
             !v.broken)

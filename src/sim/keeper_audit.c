@@ -95,6 +95,7 @@ void ksim_audit_grant(struct ksim_world *w, uint32_t i, const struct ksim_conn *
     check_authority(w, i, n->f.guests.term, g != NULL);
     ksim_admin_granted(w, i, c->command.key, fence, g);
     ksim_rules_grant(w, i, fence, c->command.lease_ms);
+    ksim_leases_granted(w, i, c->command.key, fence, g != NULL);
     if (g == NULL) return;
     check_order(w, i, c);
     check_waited(w, c, g->waited_ms);
@@ -120,11 +121,11 @@ static bool is_connected(const struct ksim_world *w, const struct ksim_grant *g)
     return h->is && h->fence == g->fence && ksim_conn_find(w, g->node, h->dial) != NULL;
 }
 
-/* A lease that its holder relies on must be known now, if it is long and the journal has been read, or if
- * the node through which the holder learned of it has not been restarted and has handed over its
- * ledger. */
+/* A grant that its holder relies on must be known now, if the node through which the holder learned of it
+ * has not been restarted and has handed over its ledger. When the wait of the keeper has ended, it knows
+ * all leases. */
 static void check_known(struct ksim_world *w, uint32_t i, const struct ksim_grant *g,
-                        bool has_journal)
+                        bool has_waited)
 {
     struct ksim_node *n = &w->nodes[i];
     struct sl_grant_view v;
@@ -135,9 +136,9 @@ static void check_known(struct ksim_world *w, uint32_t i, const struct ksim_gran
     if (!ksim_checker_holds(g, w->now_us) || g->touched || left < less ||
         w->checker.overlapping[g->key] > g->fence)
         return;
-    bool is_long = has_journal && g->leased && g->lease_ms > w->volatile_ms;
     bool alive = w->nodes[g->node].up && w->nodes[g->node].life == g->life;
-    if (!is_long && !(alive && has_reported(w, i, g->node))) return;
+    bool all = has_waited && g->leased;
+    if (!all && !(alive && has_reported(w, i, g->node))) return;
     if (!g->leased && (g->closing || !is_connected(w, g))) return;
     if (!sl_table_inspect_grant(n->table, ksim_node_now(w, i), ksim_key(g->key),
                                 g->fence, &v)) {
@@ -145,7 +146,7 @@ static void check_known(struct ksim_world *w, uint32_t i, const struct ksim_gran
                    "k%u: the new keeper n%u does not know the grant of c%u (fence "
                    "%" PRIu64 "), although %s",
                    g->key, i + 1, g->client + 1, g->fence,
-                   is_long ? "it is long" : "its node has handed it over");
+                   all ? "it has waited" : "its node has handed it over");
         return;
     }
     if (g->leased && v.left_ms + less < left)
@@ -191,6 +192,7 @@ static void check_witness(struct ksim_world *w, uint32_t i, const struct ksim_gr
     struct sl_grant_view v;
     if (!ksim_checker_holds(g, w->now_us) || !g->leased || !g->at_keeper ||
         g->touched || w->checker.overlapping[g->key] > g->fence ||
+        ksim_leases_is_alone(w, g->fence) ||
         ksim_checker_left(g, w->now_us) < g->lease_ms / 100 + 50 ||
         (home->up && home->life == g->life) ||
         home->killed_us < g->acked_us + WITNESS_US)
@@ -245,6 +247,8 @@ void ksim_audit_wait_ended(struct ksim_world *w, uint32_t i)
     ksim_admin_reported(w, i);
     ksim_admin_wait_ended(w, i);
     ksim_rules_wait_ended(w, i);
+    ksim_leases_restored(w, i);
+    ksim_leases_waited(w, i);
 }
 
 /* ---- grants that no client knows of ---- */
@@ -337,7 +341,8 @@ void ksim_audit_health(struct ksim_world *w)
             else if (w->now_us - x->down_us > DOUBT_US) seen++;
         }
         if (!ksim_node_runs(w, i) || w->now_us < n->away_us ||
-            w->now_us < w->etcd.slow_us || seen <= w->node_count / 2)
+            w->now_us < n->straggles_us || w->now_us < w->etcd.slow_us ||
+            seen <= w->node_count / 2)
             n->unwell_us = w->now_us;
     }
 }

@@ -54,6 +54,10 @@ static void send_event(struct ksim_world *w, uint32_t c, uint32_t way,
 {
     struct ksim_way *x = &w->clients[c].ways[way];
     int64_t at = w->now_us + ksim_net_delay(w);
+    /* A node may notice late that a client has left. */
+    if (e.type == SIM_EVENT_HANGUP && ksim_has_fault(w, KSIM_FAULT_HANGUP) &&
+        sl_random_maybe(&w->random, 3000))
+        at += sl_random_between(&w->random, 0, 2000000);
     if (at <= x->out_us) at = x->out_us + 1;
     x->out_us = at;
     e.node = x->node;
@@ -248,6 +252,10 @@ static void acquire(struct ksim_world *w, uint32_t c)
         if (m.steal && ksim_has_fault(w, KSIM_FAULT_FORCE) && sl_random_maybe(r, 5000))
             m.force_ms = sl_random_between(r, 0, w->wait_max_ms);
     }
+    /* Some clients hold two units, or two shared locks, of one key. */
+    if (x->extra.is && ksim_kind_of(x->extra.key) != KSIM_MUTEX &&
+        x->role == KSIM_ROLE_USER && sl_random_maybe(r, 5000))
+        m.key = x->extra.key;
     if (ksim_kind_of(m.key) == KSIM_COUNTS) {
         m.per = KSIM_CAPACITY;
         m.units = 1 + sl_random_below(r, 2);
@@ -309,7 +317,7 @@ static void set_aside(struct ksim_world *w, uint32_t c)
 {
     struct ksim_client *x = &w->clients[c];
     if (!ksim_has_fault(w, KSIM_FAULT_SEVERAL) || x->extra.is || !x->hold.is ||
-        x->hold.lease_ms == 0 || !sl_random_maybe(&w->random, 5000))
+        x->hold.lease_ms == 0 || !sl_random_maybe(&w->random, 7000))
         return;
     x->extra = x->hold;
     x->hold.is = false;

@@ -44,6 +44,17 @@ static int64_t delay(struct ksim_world *w)
     return 100 + sl_random_below(r, (uint32_t)w->etcd_us);
 }
 
+/* Return the delay of an operation, or of its answer. Some take long even if etcd is not slow. */
+static int64_t delay_of(struct ksim_world *w, const struct ksim_op *op)
+{
+    struct ksim_node *n = &w->nodes[op->node];
+    if (!ksim_has_fault(w, KSIM_FAULT_SLOW) || !sl_random_maybe(&w->random, 100))
+        return delay(w);
+    int64_t us = sl_random_between(&w->random, 200000, 4000000);
+    if (w->now_us + us > n->straggles_us) n->straggles_us = w->now_us + us;
+    return us;
+}
+
 static void schedule(struct ksim_world *w, const struct ksim_op *op, int64_t delay_us)
 {
     ksim_schedule(w, delay_us,
@@ -66,7 +77,7 @@ struct ksim_op *ksim_etcd_submit(struct ksim_world *w, uint32_t node,
     x->expected = w->nodes[node].heartbeat;
     sl_list_append(&w->etcd.ops, &x->all);
     ksim_op_copy(x);
-    schedule(w, x, delay(w));
+    schedule(w, x, delay_of(w, x));
     return x;
 }
 
@@ -233,7 +244,8 @@ static void fail(struct ksim_world *w, struct ksim_op *x)
 static void run(struct ksim_world *w, struct ksim_op *x)
 {
     struct sl_random *r = &w->random;
-    bool loses = ksim_has_fault(w, KSIM_FAULT_LOST) && sl_random_maybe(r, 500);
+    bool loses = ksim_has_fault(w, KSIM_FAULT_LOST) &&
+                 sl_random_maybe(r, may_be_late(x) ? 1000 : 500);
     bool alive = w->nodes[x->node].up && w->nodes[x->node].life == x->life;
     if (waits_for_earlier(w, x)) {
         schedule(w, x, 1000);
@@ -255,7 +267,7 @@ static void run(struct ksim_world *w, struct ksim_op *x)
     execute(w, x);
     if (!x->executed) { /* The heartbeat has changed: once more. */
         if (++x->repeats > RENEW_REPEATS_MAX) fail(w, x);
-        else schedule(w, x, delay(w));
+        else schedule(w, x, delay_of(w, x));
         return;
     }
     if (loses && !is_certain(x)) {
@@ -263,7 +275,7 @@ static void run(struct ksim_world *w, struct ksim_op *x)
         return;
     }
     x->answered = true;
-    schedule(w, x, loses ? AGAIN_US + delay(w) : delay(w));
+    schedule(w, x, loses ? AGAIN_US + delay(w) : delay_of(w, x));
 }
 
 /* A renewal that was reported as failed arrives at etcd after all. */

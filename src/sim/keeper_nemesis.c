@@ -18,17 +18,59 @@ static uint32_t likely_keeper(struct ksim_world *w)
 static int64_t length(struct ksim_world *w)
 {
     struct sl_random *r = &w->random;
+    /* Links, authority and heartbeats time out after 0.5 s, 2 s and 3 s. */
+    const int64_t limits_us[] = {500000, 2000000, 3000000};
+    if (sl_random_maybe(r, 2000))
+        return limits_us[sl_random_below(r, 3)] + sl_random_between(r, -100000, 400000);
     if (sl_random_maybe(r, 5000)) return sl_random_between(r, 1000, 1500000);
     if (sl_random_maybe(r, 7000)) return sl_random_between(r, 1000000, 6000000);
     return sl_random_between(r, 5000000, KSIM_FAULT_MAX_US - 1000000);
 }
 
-void ksim_nemesis_crash(struct ksim_world *w, uint32_t i)
+static void crash_for(struct ksim_world *w, uint32_t i, int64_t us)
 {
     if (!w->nodes[i].up) return;
     ksim_node_kill(w, i);
-    ksim_schedule(w, sl_random_maybe(&w->random, 5000) ? length(w) / 10 : length(w),
-                  (struct sim_event){.type = SIM_EVENT_START, .node = i});
+    ksim_schedule(w, us, (struct sim_event){.type = SIM_EVENT_START, .node = i});
+}
+
+void ksim_nemesis_crash(struct ksim_world *w, uint32_t i)
+{
+    crash_for(w, i, sl_random_maybe(&w->random, 5000) ? length(w) / 10 : length(w));
+}
+
+/* Return the node that is likely to be the witness of this keeper, or any node. */
+static uint32_t likely_witness(struct ksim_world *w, uint32_t keeper)
+{
+    if (sl_random_maybe(&w->random, 5000)) return any_node(w);
+    return keeper == 0 ? 1 % w->node_count : 0;
+}
+
+void ksim_nemesis_crash_keeper(struct ksim_world *w, uint32_t i)
+{
+    if (!w->nodes[i].up || sl_random_maybe(&w->random, 7000)) {
+        ksim_nemesis_crash(w, i);
+        return;
+    }
+    crash_for(w, likely_witness(w, i), sl_random_between(&w->random, 1000, 100000));
+    crash_for(w, i, length(w));
+}
+
+/* Kill a node. Or kill two: the keeper, and one that starts again at once, without its ledger. Or kill all
+ * but the keeper, which then has no witness. */
+static void crash(struct ksim_world *w)
+{
+    uint32_t i = likely_keeper(w), dice = sl_random_below(&w->random, 10);
+    if (dice < 6) ksim_nemesis_crash(w, i);
+    else if (dice < 9) {
+        uint32_t other = likely_witness(w, i);
+        crash_for(w, other, sl_random_between(&w->random, 1000, 100000));
+        crash_for(w, i, length(w));
+    } else {
+        int64_t us = sl_random_between(&w->random, 4000000, 12000000);
+        for (uint32_t o = 0; o < w->node_count; o++)
+            if (o != i) crash_for(w, o, us + sl_random_between(&w->random, 0, 500000));
+    }
 }
 
 /* ---- the network ---- */
@@ -53,6 +95,18 @@ static void cut_link(struct ksim_world *w)
                b + 1, (long long)(until_us - w->now_us) / 1000);
     if (both || !in) cut(w, a, b, until_us);
     if (both || in) cut(w, b, a, until_us);
+}
+
+/* Reset one connection, or all connections of a node: then the others may claim the next term at once. */
+static void reset(struct ksim_world *w)
+{
+    uint32_t a = likely_keeper(w), b = any_node(w);
+    bool all = sl_random_maybe(&w->random, 3000);
+    for (uint32_t o = 0; o < w->node_count; o++)
+        if (o != a && (all || o == b)) {
+            ksim_net_reset(w, a, o);
+            if (all) ksim_net_reset(w, o, a);
+        }
 }
 
 static void part(struct ksim_world *w)
@@ -148,6 +202,25 @@ static void close_conn(struct ksim_world *w)
     ksim_node_settle(w, i);
 }
 
+/* The keeper closes the session of a client whose node hands over its ledger. */
+void ksim_nemesis_close_guest(struct ksim_world *w, uint32_t i, uint32_t from,
+                              uint64_t session)
+{
+    const struct sl_guest *g = sl_guests_find(&w->nodes[i].f.guests, from, session);
+    const struct ksim_conn *there = ksim_conn_of_session(w, from - 1, session);
+    if (g == NULL || !g->open || !ksim_has_fault(w, KSIM_FAULT_CLOSE) ||
+        !sl_random_maybe(&w->random, 300))
+        return;
+    if (there != NULL && !there->is_guest) {
+        const struct ksim_hold *h = &w->clients[there->client].hold;
+        if (h->is && h->lease_ms == 0 && h->dial == there->dial)
+            ksim_checker_closing(&w->checker, h->fence);
+    }
+    KSIM_TRACE(w, "nemesis: n%u closes session %llu of n%u", i + 1,
+               (unsigned long long)session, from);
+    ksim_conn_close(w, i, sl_container_of(g, struct ksim_conn, guest), true);
+}
+
 static void pause_client(struct ksim_world *w)
 {
     uint32_t c = sl_random_below(&w->random, w->client_count);
@@ -164,7 +237,7 @@ static void set_wall(struct ksim_world *w)
 static void change_rate(struct ksim_world *w)
 {
     struct ksim_node *n = &w->nodes[any_node(w)];
-    if (n->stopped) return;
+    if (n->stopped || !w->rates_change) return;
     sim_clock_rate(&n->clock, w->now_us,
                    sl_random_maybe(&w->random, 5000) ? SIM_DRIFT_PPM : -SIM_DRIFT_PPM);
 }
@@ -198,14 +271,10 @@ static void inject(struct ksim_world *w, enum ksim_fault f)
 {
     switch (f) {
         case KSIM_FAULT_CUT: cut_link(w); break;
-        case KSIM_FAULT_RESET: {
-            uint32_t a = likely_keeper(w), b = any_node(w);
-            if (a != b) ksim_net_reset(w, a, b);
-            break;
-        }
+        case KSIM_FAULT_RESET: reset(w); break;
         case KSIM_FAULT_PART: part(w); break;
         case KSIM_FAULT_ALONE: isolate(w); break;
-        case KSIM_FAULT_CRASH: ksim_nemesis_crash(w, likely_keeper(w)); break;
+        case KSIM_FAULT_CRASH: crash(w); break;
         case KSIM_FAULT_RESIGN:
             if (w->etcd.term.node != 0) ksim_node_resign(w, w->etcd.term.node - 1);
             break;

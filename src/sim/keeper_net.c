@@ -28,6 +28,15 @@ bool ksim_net_has_space(const struct ksim_world *w, uint32_t i, uint32_t to_id)
            w->nodes[i].links[to_id - 1].unsent < w->space;
 }
 
+/* A cut while a node hands over its ledger. */
+static void cut_handover(struct ksim_world *w, uint32_t from, uint32_t to)
+{
+    int64_t until_us = w->now_us + sl_random_between(&w->random, 50000, 2000000);
+    struct ksim_link *x = sl_random_maybe(&w->random, 5000) ? &w->nodes[from].links[to]
+                                                            : &w->nodes[to].links[from];
+    if (until_us > x->cut_until_us) x->cut_until_us = until_us;
+}
+
 void ksim_net_send(struct ksim_world *w, uint32_t from, uint32_t to_id,
                    const struct sl_failover_message *m)
 {
@@ -43,6 +52,11 @@ void ksim_net_send(struct ksim_world *w, uint32_t from, uint32_t to_id,
     ksim_mix(w, (uint64_t)m->type << 56 ^ (uint64_t)w->now_us << 4 ^ from ^ m->fence ^
                     m->session << 32 ^ m->grant.fence);
     if (!link->up) return;
+    bool hands_over = m->type == SL_FAILOVER_COME || m->type == SL_FAILOVER_HERE ||
+                      m->type == SL_FAILOVER_READY;
+    if (hands_over && ksim_has_fault(w, KSIM_FAULT_CUT) &&
+        sl_random_maybe(&w->random, 200))
+        cut_handover(w, from, to);
     ksim_rules_sent(w, from, to, m);
     if (m->type == SL_FAILOVER_RECLAIM) ksim_audit_reclaim(w, from, m->grant.fence);
     sl_resp_writer_init(&out, 1 << 20);

@@ -63,7 +63,7 @@ void ksim_node_start(struct ksim_world *w, uint32_t i)
     n->last_id = 0;
     n->limits = (struct ksim_limits){0};
     n->quiet = n->reclaims = n->has_more = false;
-    n->unwell_us = w->now_us;
+    n->unwell_us = n->alone_us = w->now_us;
     n->paused_us = 0;
     n->tick_us = INT64_MAX;
     n->heartbeat = n->told_term = 0;
@@ -357,6 +357,7 @@ static void lead(struct ksim_world *w, uint32_t i, const struct sl_failover_orde
     n->quiet = n->reclaims = o->quiet_ms > 0;
     n->quiet_until_ms = sl_ms_after(now.ms, o->quiet_ms);
     n->successor = o->before.resigned;
+    n->longest_ms = o->before.longest_ms;
     ksim_limits_begin(w, i, o->before.fence_limit, o->before.longest_ms);
     ksim_tx_lead(w, i, o->term);
     sl_route_resume(&n->f.route);
@@ -375,6 +376,7 @@ static void stop(struct ksim_world *w, uint32_t i, uint64_t term)
                (unsigned long long)term);
     ksim_rules_stop(w, i, term);
     n->quiet = n->reclaims = false;
+    n->had_records = !sl_list_empty(&n->f.route.ledger.all);
     do_guests(w, i);
     for (struct sl_list *x = n->conns.next; x != &n->conns; x = next) {
         struct ksim_conn *c = sl_container_of(x, struct ksim_conn, all);
@@ -404,7 +406,10 @@ static void do_order(struct ksim_world *w, uint32_t i,
     switch (o->type) {
         case SL_FAILOVER_ORDER_READ_TERM: submit(w, i, SL_STORAGE_READ_TERM, o); break;
         case SL_FAILOVER_ORDER_CLAIM: submit(w, i, SL_STORAGE_CLAIM, o); break;
-        case SL_FAILOVER_ORDER_RENEW: submit(w, i, SL_STORAGE_RENEW, o); break;
+        case SL_FAILOVER_ORDER_RENEW:
+            ksim_leases_renews(w, i, o->ledgers);
+            submit(w, i, SL_STORAGE_RENEW, o);
+            break;
         case SL_FAILOVER_ORDER_RESIGN:
             KSIM_TRACE(w, "n%u resigns in term %llu", i + 1,
                        (unsigned long long)o->term);
@@ -468,7 +473,10 @@ static void turn(struct ksim_world *w, uint32_t i)
     struct sl_failover_order o;
     bool busy = ksim_has_fault(w, KSIM_FAULT_BUSY);
     uint32_t budget = busy && sl_random_maybe(&w->random, 9500) ? 0 : 1 << 20;
-    uint32_t reclaims = busy ? sl_random_below(&w->random, 3) : UINT32_MAX;
+    uint32_t reclaims = !busy ? UINT32_MAX
+                        : sl_random_maybe(&w->random, 8000)
+                            ? 0
+                            : sl_random_below(&w->random, 3);
     sl_ms given_ms;
     bool leads = n->f.route.leads, more = false;
     end_lingering(w, i);
@@ -477,11 +485,16 @@ static void turn(struct ksim_world *w, uint32_t i)
     sl_failover_tick(&n->f, now.ms);
     ksim_node_orders(w, i);
     while (sl_failover_next(&n->f, now.ms, &o)) do_order(w, i, &o);
-    if (n->f.route.exporting) more = !sl_failover_export(&n->f, now, &budget);
+    if (n->f.route.exporting) {
+        more = !sl_failover_export(&n->f, now, &budget);
+        if (!more) ksim_leases_exported(w, i);
+    }
     while (n->f.route.leads && !sl_list_empty(&n->f.route.ledger.all)) {
         more = reclaims-- == 0;
         if (more) break;
+        ksim_leases_reclaims_own(w, i);
         sl_failover_reclaim_own(&n->f, now, &given_ms);
+        ksim_leases_reclaimed_own(w, i);
         if (given_ms > 0) ksim_limits_given(n, now.ms, given_ms);
     }
     if (more) n->has_more = true;
@@ -555,6 +568,11 @@ void ksim_node_settle(struct ksim_world *w, uint32_t i)
         n->quiet = false;
         if (!n->successor && ksim_node_now(w, i).ms < n->quiet_until_ms)
             w->counts.early++;
+        if (ksim_has_fault(w, KSIM_FAULT_RESIGN) &&
+            sl_random_maybe(&w->random, w->resigns_often ? 6000 : 1000))
+            ksim_schedule(w, sl_random_between(&w->random, 0, 200000),
+                          (struct sim_event){
+                              .type = SIM_EVENT_RESIGN, .node = i, .number = n->life});
         ksim_audit_wait_ended(w, i);
     }
     ksim_rules_settled(w, i, &stats);
@@ -614,6 +632,9 @@ void ksim_node_receive(struct ksim_world *w, uint32_t i, uint32_t from,
         &n->f, ksim_node_now(w, i), from, &m, (struct sl_bytes){name, strlen(name)},
         (struct sl_bytes){address, strlen(address)}, ksim_node_linked(w, i));
     ksim_node_orders(w, i);
+    if (m.type == SL_FAILOVER_CLIENT && n->f.guests.leads &&
+        n->f.guests.nodes[from].open && !n->f.guests.nodes[from].ready)
+        ksim_nemesis_close_guest(w, i, from, m.session);
     if (m.type == SL_FAILOVER_READY && n->f.guests.leads &&
         n->f.guests.nodes[from].ready)
         ksim_audit_reported(w, i, from - 1);
@@ -652,6 +673,7 @@ void ksim_node_storage(struct ksim_world *w, uint32_t i, const struct ksim_op *o
                     SLUICE_OK &&
                 op->op.term == w->etcd.term.term)
                 KSIM_WRONG(w, "n%u: the journal has an invalid entry", i + 1);
+            ksim_leases_restored(w, i);
             break;
         }
         default: ksim_tx_done(w, i, op); break;

@@ -47,12 +47,16 @@ static void check_authority(struct ksim_world *w, uint32_t i,
                    end_us - most_us);
 }
 
+#define TICK_US 1000000ll /* A node does something at least this often. */
+
 /* The successor of a keeper that has resigned does not wait, if all other nodes have reported. */
 static void check_successor(struct ksim_world *w, uint32_t i,
                             const struct sl_table_stats *stats)
 {
-    const struct ksim_node *n = &w->nodes[i];
+    struct ksim_node *n = &w->nodes[i];
     const struct sl_guests *g = &n->f.guests;
+    int64_t since_us = n->waits_us;
+    n->waits_us = 0;
     if (!is_current(w, i) || g->term < 2 || !w->etcd.resigned[g->term - 1] ||
         g->reads_journal || n->has_more || !sl_list_empty(&n->f.route.ledger.all) ||
         stats->recovering_until_ms <= ksim_node_now(w, i).ms)
@@ -60,6 +64,8 @@ static void check_successor(struct ksim_world *w, uint32_t i,
     for (uint32_t o = 0; o < w->node_count; o++)
         if (o != i && o + 1 != w->etcd.nodes[g->term - 1] && !g->nodes[o + 1].ready)
             return;
+    n->waits_us = since_us > 0 ? since_us : w->now_us;
+    if (w->now_us - n->waits_us < TICK_US) return;
     KSIM_WRONG(w,
                "n%u waits, although the last keeper has resigned and all have reported",
                i + 1);
@@ -94,6 +100,7 @@ void ksim_rules_settled(struct ksim_world *w, uint32_t i,
     check_authority(w, i, stats);
     check_successor(w, i, stats);
     check_urgent(w, i);
+    ksim_leases_settled(w, i, stats);
 }
 
 /* ---- terms ---- */
@@ -169,7 +176,7 @@ void ksim_rules_claim(struct ksim_world *w, const struct ksim_op *x)
                        x->node + 1);
         return;
     }
-    if (e->term.resigned || beat_us > SILENCE_US) return;
+    if (e->term.resigned || beat_us > SILENCE_US || !w->nodes[keeper].up) return;
     /* A known gap: a node that was paused may count that time as silence of the keeper. */
     if (w->now_us - w->nodes[x->node].paused_us < SILENCE_US) return;
     for (uint32_t o = 0; o < w->node_count; o++) {
@@ -194,6 +201,7 @@ void ksim_rules_renewed(struct ksim_world *w, const struct ksim_op *x)
     uint64_t t = e->term.term % KSIM_TERMS;
     bool begins = x->op.type == SL_STORAGE_CLAIM;
     e->renewed_us = w->now_us;
+    ksim_leases_renewed(w);
     if (x->asked_us > e->sent_us[t]) e->sent_us[t] = x->asked_us;
     if (x->op.type == SL_STORAGE_RESIGN) e->resigned_life = x->life;
     if (begins || e->journal_us == 0) {
@@ -223,8 +231,7 @@ void ksim_rules_withdrawn(struct ksim_world *w, uint32_t i, sl_fence fence)
 
 /* ---- what is durable before a reply ---- */
 
-/* Return the fence of an entry of the journal; 0: it is not that of a grant. */
-static sl_fence fence_of(const struct ksim_item *x)
+sl_fence ksim_fence_of(const struct ksim_item *x)
 {
     char text[32] = "";
     if (x->key.at[0] != 'g' || x->key.n >= sizeof text) return 0;
@@ -241,7 +248,7 @@ void ksim_rules_acked(struct ksim_world *w, uint32_t i, uint32_t key, sl_fence f
     bool found = false;
     if (!is_current(w, i) || !is_known(w, i, ksim_key(key), fence, &v)) return;
     for (size_t k = 0; k < m->count; k++) {
-        sl_fence other = fence_of(&m->items[k]);
+        sl_fence other = ksim_fence_of(&m->items[k]);
         if (other == fence) found = true;
         if (!fresh || v.overlapping || other == 0 || other >= fence ||
             ksim_kind_of(key) != KSIM_MUTEX)
@@ -310,6 +317,7 @@ void ksim_rules_sent(struct ksim_world *w, uint32_t from, uint32_t to,
                      const struct sl_failover_message *m)
 {
     struct ksim_node *n = &w->nodes[from];
+    ksim_leases_sent(w, from, to, m);
     if (m->type == SL_FAILOVER_RECLAIM) {
         note_reported(w, m->grant.fence, n->f.route.keeper_term);
         ksim_admin_reclaim(w, from, m->grant.fence);
@@ -350,6 +358,7 @@ void ksim_rules_receive(struct ksim_world *w, uint32_t i, uint32_t from,
     struct sl_table_stats stats;
     struct sl_grant_view v;
     *b = (struct ksim_before){.open = n->f.guests.nodes[from].open};
+    ksim_leases_receive(w, i, m, b);
     if (m->type != SL_FAILOVER_RECLAIM) return;
     sl_table_stats(n->table, &stats);
     b->closed = stats.recovering_until_ms <= ksim_node_now(w, i).ms;
@@ -389,6 +398,7 @@ void ksim_rules_received(struct ksim_world *w, uint32_t i, uint32_t from,
                    m->grant.fence);
     if (m->type == SL_FAILOVER_HELD || m->type == SL_FAILOVER_NOTE)
         check_record(w, i, from, m->grant.fence, m->key);
+    ksim_leases_received(w, i, from, m, b);
 }
 
 /* ---- what is left of grants that have ended ---- */
@@ -420,6 +430,7 @@ static void check_ledger(struct ksim_world *w, uint32_t i, uint32_t o)
     for (const struct sl_list *x = r->ledger.all.next; x != &r->ledger.all;
          x = x->next) {
         const struct sl_record *c = sl_container_of(x, const struct sl_record, all);
+        if (c->leased && w->checker.without_clocks) continue;
         if (c->end_ms <= ksim_node_now(w, o).ms || is_known(w, i, c->key, c->fence, &v))
             continue;
         if (is_left(w, w->left_records, c->fence, n->links[o].number << 3 | o))
@@ -436,7 +447,7 @@ static void check_journal(struct ksim_world *w, uint32_t i)
     const struct ksim_map *m = &w->etcd.journal;
     struct sl_grant_view v;
     for (size_t k = 0; k < m->count; k++) {
-        sl_fence fence = fence_of(&m->items[k]);
+        sl_fence fence = ksim_fence_of(&m->items[k]);
         bool held = fence == 0;
         for (uint32_t q = 0; q < w->key_count && !held; q++)
             held = is_known(w, i, ksim_key(q), fence, &v);
@@ -452,12 +463,14 @@ void ksim_rules_second(struct ksim_world *w, uint32_t i)
 {
     const struct ksim_node *n = &w->nodes[i];
     int64_t since_us = w->now_us - LEFT_US;
+    if (is_current(w, i)) ksim_leases_second(w, i);
     if (!is_current(w, i) || n->quiet || n->reclaims || n->f.guests.reads_journal)
         return;
     for (uint32_t o = 0; o < w->node_count; o++)
         if (o != i) check_ledger(w, i, o);
     if (since_us > w->etcd.down_us && since_us > w->etcd.slow_us &&
-        since_us > n->away_us && since_us > n->paused_us && !n->f.resigning)
+        since_us > n->away_us && since_us > n->straggles_us &&
+        since_us > n->paused_us && !n->f.resigning)
         check_journal(w, i);
 }
 

@@ -68,7 +68,8 @@ static void begin_change(struct ksim_world *w, uint32_t i)
  * waits as well, may show its expiry. */
 static void take_back(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
 {
-    const struct sl_grant g = {.fence = c->parked.fence};
+    const struct sl_grant g = {.fence = c->parked.fence,
+                               .overlapping = c->parked.overlapping};
     begin_change(w, i);
     if (!c->parked.fresh) return;
     sl_table_take_back(w->nodes[i].table, ksim_node_now(w, i), &c->s,
@@ -84,7 +85,10 @@ void ksim_conn_close(struct ksim_world *w, uint32_t i, struct ksim_conn *c, bool
     if (!c->open) return;
     c->open = false;
     ksim_limits_uncount(n, c);
-    if (c->place == KSIM_IN_TABLE) sl_table_withdraw(n->table, &c->s);
+    if (c->place == KSIM_IN_TABLE) {
+        sl_table_withdraw(n->table, &c->s);
+        ksim_leases_left(w, i, c);
+    }
     if (c->place == KSIM_FOR_JOURNAL || c->place == KSIM_FOR_WITNESS) {
         take_back(w, i, c);
         /* A known gap: if this keeper fails before the end is durable, nobody withdraws the grant of its
@@ -271,18 +275,32 @@ static void acknowledge_now(struct ksim_world *w, uint32_t i, struct ksim_conn *
                                   ksim_key(c->command.key), c->parked.fence);
     if (number == SL_NOTE_FAILED) abort(); /* There is memory. */
     c->parked.position = number;
+    c->parked.since_us = w->now_us;
     c->place = KSIM_FOR_WITNESS;
-    if (number == 0) reply_text(w, i, c, c->parked.reply);
+    if (number != 0) return;
+    if (!c->is_guest) ksim_leases_acked(w, i, c);
+    reply_text(w, i, c, c->parked.reply);
 }
 
 static void acknowledge(struct ksim_world *w, uint32_t i, struct ksim_conn *c,
                         sl_fence fence, bool fresh, const char *text)
 {
     uint64_t need = w->nodes[i].f.journal.need;
+    struct sl_grant_view v;
     if (need == SL_JOURNAL_FAILED) abort(); /* There is memory, and space. */
+    /* A crash before the notes of the keeper are sent exposes what only the keeper knows. */
+    if (ksim_has_fault(w, KSIM_FAULT_CRASH) && sl_random_maybe(&w->random, 50))
+        ksim_schedule(w, sl_random_between(&w->random, 0, 20000),
+                      (struct sim_event){.type = SIM_EVENT_CRASH,
+                                         .node = i,
+                                         .number = w->nodes[i].life});
     c->parked.fence = fence;
     c->parked.fresh = fresh;
     c->parked.runs = false;
+    c->parked.end_ms = sl_table_inspect_grant(w->nodes[i].table, ksim_node_now(w, i),
+                                              ksim_key(c->command.key), fence, &v)
+                           ? v.end_ms
+                           : 0;
     snprintf(c->parked.reply, sizeof c->parked.reply, "%s", text);
     /* The remaining time in the reply may be that of an earlier extension, which must be durable. */
     if (need == 0 && !fresh) need = pending(&w->nodes[i], ksim_key(c->command.key));
@@ -341,7 +359,9 @@ void ksim_serve_noted(struct ksim_world *w, uint32_t i)
         struct ksim_conn *c = sl_container_of(x, struct ksim_conn, all);
         next = x->next;
         if (c->place != KSIM_FOR_WITNESS || c->parked.position > noted) continue;
-        if (!is_over(w, i, c)) reply_text(w, i, c, c->parked.reply);
+        if (is_over(w, i, c)) continue;
+        ksim_leases_acked(w, i, c);
+        reply_text(w, i, c, c->parked.reply);
     }
 }
 
@@ -381,12 +401,8 @@ static void granted(struct ksim_world *w, uint32_t i, struct ksim_conn *c,
              "\r\n %" PRIu64,
              g->fence, g->lease_ms, g->waited_ms, g->overlapping, c->command.number,
              n->f.guests.term);
+    c->parked.overlapping = g->overlapping;
     acknowledge(w, i, c, g->fence, true, text);
-    /* A crash before the notes of the keeper are sent exposes what only the keeper knows. */
-    if (ksim_has_fault(w, KSIM_FAULT_CRASH) && sl_random_maybe(&w->random, 50))
-        ksim_schedule(
-            w, sl_random_between(&w->random, 0, 20000),
-            (struct sim_event){.type = SIM_EVENT_CRASH, .node = i, .number = n->life});
 }
 
 /* Let the command wait until the limits are durable. */
@@ -505,6 +521,7 @@ static void release(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
         else if (!ksim_serve_waits_for_others(w, i, c)) reply_text(w, i, c, ":0\r\n");
         return;
     }
+    ksim_leases_ended(w, i, m->fence);
     if (past.leased || past.session_id != c->s.id)
         sl_guests_gone(&n->f.guests, now.ms, past.fence, false);
     reply_text(w, i, c, ":1\r\n");
@@ -535,6 +552,7 @@ static void describe(struct ksim_conn *c)
         .arrived_ms = c->arrived_ms,
         .key = ksim_key(m->key),
         .lease_ms = m->verb == KSIM_ACQUIRE ? m->lease_ms : 0,
+        .fence = m->verb == KSIM_RELEASE ? m->fence : 0,
         .bytes = {(const char *)m, sizeof *m},
         .id = {m->id, m->verb == KSIM_TX_BEGIN ? strlen(m->id) : 0}};
 }

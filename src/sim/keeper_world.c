@@ -83,15 +83,22 @@ static void draw(struct ksim_world *w)
     sl_random_seed(r, w->setup.seed);
     draw_faults(w);
     uint32_t dice = sl_random_below(r, 100);
-    w->node_count = dice < 60 ? 3 : dice < 85 ? 5 : dice < 90 ? 4 : dice < 95 ? 6 : 7;
+    w->node_count = dice < 12   ? 2
+                    : dice < 60 ? 3
+                    : dice < 85 ? 5
+                    : dice < 90 ? 4
+                    : dice < 95 ? 6
+                                : 7;
     w->machine_count = sl_random_maybe(r, 7000) ? w->node_count
                                                 : 1 + sl_random_below(r, w->node_count);
-    w->key_count = 1 + sl_random_below(r, sl_random_maybe(r, 5000) ? 1 : KSIM_KEYS);
+    w->key_count = sl_random_maybe(r, 4000)   ? 1
+                   : sl_random_maybe(r, 5000) ? KSIM_KEYS
+                                              : 1 + sl_random_below(r, KSIM_KEYS);
     w->client_count = 2 + sl_random_below(r, 7);
     if (w->setup.clients > 0) w->client_count = w->setup.clients;
     w->lease_min_ms = 100;
     w->lease_max_ms = pick(r, (sl_ms[]){500, 2000, 2000, 5000, 10000, 30000}, 6);
-    w->volatile_ms = pick(r, (sl_ms[]){0, 200, 400, 1000, 10000}, 5);
+    w->volatile_ms = pick(r, (sl_ms[]){0, 200, 1000, 5000, 10000, 10000}, 6);
     w->linger_ms = pick(r, (sl_ms[]){0, 500, 2000, 5000, 5000}, 5);
     w->keeper_wait_ms = pick(r, (sl_ms[]){0, 1000, 5000, 5000, 15000}, 5);
     w->wait_max_ms = pick(r, (sl_ms[]){200, 3000, 20000}, 3);
@@ -99,7 +106,9 @@ static void draw(struct ksim_world *w)
     w->short_us = sl_random_between(r, 200, sl_random_maybe(r, 5000) ? 2000 : 20000);
     w->etcd_us = sl_random_between(r, 500, sl_random_maybe(r, 5000) ? 5000 : 50000);
     w->nemesis_us = sl_random_between(r, 50, 600) * 1000;
+    w->resigns_often = sl_random_maybe(r, 2500);
     w->slack_us = sl_random_maybe(r, 8000) ? 1000 : 30000;
+    w->rates_change = ksim_has_fault(w, KSIM_FAULT_DRIFT) && sl_random_maybe(r, 5000);
     w->space = ksim_has_fault(w, KSIM_FAULT_FULL) ? 100 : 1 << 20;
     w->heal_at = sl_random_maybe(r, 4000) ? w->setup.events * 6 / 10 : 0;
 }
@@ -113,6 +122,7 @@ static void resume(struct ksim_world *w, uint32_t i, uint64_t life)
     if (!n->up || n->life != life) return;
     ksim_node_start_clock(w, i);
     KSIM_TRACE(w, "n%u continues", i + 1);
+    n->waits_us = 0;
     ksim_net_excuse(w, i);
     ksim_node_settle(w, i);
 }
@@ -181,9 +191,13 @@ static bool handle(struct ksim_world *w, const struct sim_event *e)
             ksim_net_update(w);
             ksim_schedule(w, LINKS_US, *e);
             break;
+        case SIM_EVENT_RESIGN:
+            if (!w->healed && w->nodes[e->node].life == e->number)
+                ksim_node_resign(w, e->node);
+            break;
         case SIM_EVENT_CRASH:
             if (!w->healed && w->nodes[e->node].life == e->number)
-                ksim_nemesis_crash(w, e->node);
+                ksim_nemesis_crash_keeper(w, e->node);
             break;
         case SIM_EVENT_START:
             if (!w->nodes[e->node].up) ksim_node_start(w, e->node);

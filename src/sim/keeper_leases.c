@@ -1,0 +1,555 @@
+/* keeper_leases.c - what nodes know about leases: which nodes have recorded a lease before its client
+ * learns of it, and until when it is certainly valid. Like keeper_rules.c, these checks know the state of
+ * all nodes, of etcd, and the real time. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/keeper.h"
+
+#define AUTHORITY_US 2000000ll
+#define ROUNDED_US 3000 /* Times are in whole milliseconds. */
+
+/* Return the place of a lease, or where it goes. */
+static struct ksim_lease *slot_of(struct ksim_world *w, sl_fence fence)
+{
+    size_t at = ksim_slot(fence, KSIM_LEASES);
+    for (size_t k = 0; k < KSIM_LEASES; k++) {
+        struct ksim_lease *x = &w->leases[(at + k) % KSIM_LEASES];
+        if (x->fence == fence || x->fence == 0) return x;
+    }
+    return &w->leases[at]; /* There are too many. Forget one. */
+}
+
+/* Return what the world knows about a lease; NULL: nothing. */
+static struct ksim_lease *find(struct ksim_world *w, sl_fence fence)
+{
+    struct ksim_lease *x = slot_of(w, fence);
+    return x->fence == fence ? x : NULL;
+}
+
+static int64_t real_us(const struct ksim_world *w, uint32_t i, sl_ms ms)
+{
+    return ms == SL_NEVER ? INT64_MAX : sim_clock_when(&w->nodes[i].clock, ms * 1000);
+}
+
+static bool inspect(struct ksim_world *w, uint32_t i, struct sl_bytes key,
+                    sl_fence fence, struct sl_grant_view *v)
+{
+    return sl_table_inspect_grant(w->nodes[i].table, ksim_node_now(w, i), key, fence,
+                                  v) &&
+           v->leased;
+}
+
+static bool is_in_journal(const struct ksim_world *w, sl_fence fence)
+{
+    const struct ksim_map *m = &w->etcd.journal;
+    for (size_t k = 0; k < m->count; k++)
+        if (ksim_fence_of(&m->items[k]) == fence) return true;
+    return false;
+}
+
+/* ---- until when a lease is valid ---- */
+
+/* Until the authority of the previous keeper has ended, that keeper must not let a lease expire that the
+ * new one extends. */
+static void check_rival(struct ksim_world *w, uint32_t i, struct sl_bytes key,
+                        sl_fence fence)
+{
+    uint64_t term = w->nodes[i].f.guests.term;
+    uint32_t last = term > 1 && term < KSIM_TERMS ? w->etcd.nodes[term - 1] : 0;
+    struct sl_table_stats stats;
+    struct sl_grant_view v;
+    if (last == 0 || last == i + 1 || !w->nodes[last - 1].up) return;
+    const struct ksim_node *rival = &w->nodes[last - 1];
+    if (!rival->f.guests.leads || rival->f.guests.term != term - 1) return;
+    sl_table_stats(rival->table, &stats);
+    if (stats.authority_until_ms <= ksim_node_now(w, last - 1).ms ||
+        !inspect(w, last - 1, key, fence, &v) || v.end_ms >= stats.authority_until_ms)
+        return;
+    KSIM_WRONG(w,
+               "n%u extends fence %" PRIu64 ", which expires at the previous keeper "
+               "n%u before the authority of that node ends",
+               i + 1, fence, last);
+}
+
+/* Whether a keeper may extend a lease after its last known expiry. */
+static bool lasts_longer(const struct ksim_world *w, const struct ksim_lease *x)
+{
+    return x->recorded ||
+           (x->passed_on &&
+            x->end_us >= w->etcd.sent_us[x->term % KSIM_TERMS] + AUTHORITY_US);
+}
+
+/* A new keeper extends a lease only if the lease has not expired in the table of the keeper that has last
+ * granted or extended it. */
+static void check_extended(struct ksim_world *w, uint32_t i, struct sl_bytes key,
+                           sl_fence fence)
+{
+    const struct ksim_lease *x = find(w, fence);
+    if (x == NULL || x->term == w->nodes[i].f.guests.term) return;
+    if (!lasts_longer(w, x) && w->now_us > x->end_us + ROUNDED_US)
+        KSIM_WRONG(w,
+                   "n%u extends fence %" PRIu64 ", which has expired %" PRId64
+                   " us ago at the keeper of term %" PRIu64,
+                   i + 1, fence, w->now_us - x->end_us, x->term);
+    if (!x->recorded) check_rival(w, i, key, fence);
+}
+
+void ksim_leases_granted(struct ksim_world *w, uint32_t i, uint32_t key, sl_fence fence,
+                         bool fresh)
+{
+    struct ksim_lease *x = slot_of(w, fence);
+    struct sl_grant_view v;
+    if (w->checker.without_clocks) return;
+    if (!fresh && !w->rates_change) check_extended(w, i, ksim_key(key), fence);
+    if (!inspect(w, i, ksim_key(key), fence, &v)) return;
+    if (x->fence != fence) *x = (struct ksim_lease){.fence = fence};
+    int64_t end_us = real_us(w, i, v.end_ms);
+    if (end_us > x->end_us) x->end_us = end_us;
+    x->term = w->nodes[i].f.guests.term;
+}
+
+void ksim_leases_recorded(struct ksim_world *w, const struct ksim_item *entry)
+{
+    struct ksim_lease *x = find(w, ksim_fence_of(entry));
+    if (x == NULL) return;
+    if (x->term == w->etcd.term.term) x->recorded = true;
+    else if (!x->passed_on) {
+        uint32_t i = w->etcd.term.node - 1;
+        const struct ksim_node *n = &w->nodes[i];
+        bool leads = n->up && n->f.guests.leads && n->f.journal.rules != NULL &&
+                     n->f.guests.term == w->etcd.term.term;
+        x->passed_on = true;
+        x->passed_us = w->now_us;
+        x->passed_ms = leads ? sl_keeper_journal_time(&n->f.journal,
+                                                      ksim_node_now(w, i).ms)
+                             : w->etcd.journal_ms +
+                                   (w->now_us - w->etcd.journal_us) / 1000;
+    }
+}
+
+/* A lease is not certainly valid for longer than the keeper that granted or extended it has it. */
+static void check_sure(struct ksim_world *w, uint32_t i, sl_fence fence, sl_ms sure_ms,
+                       const char *where)
+{
+    const struct ksim_node *n = &w->nodes[i];
+    const struct ksim_lease *x = find(w, fence);
+    sl_ms now_ms = ksim_node_now(w, i).ms;
+    if (x == NULL || x->recorded || sure_ms <= now_ms || w->checker.without_clocks ||
+        w->rates_change)
+        return;
+    int64_t end_us = x->end_us;
+    if (x->passed_on) { /* Journal time stands still between two keepers. */
+        if (!n->f.guests.leads || n->f.journal.rules == NULL) return;
+        int64_t passed_us = 1000 * (sl_keeper_journal_time(&n->f.journal, now_ms) -
+                                    x->passed_ms);
+        int64_t still_us = w->now_us - x->passed_us - passed_us;
+        if (still_us > 0) end_us += still_us;
+    }
+    int64_t late_us = real_us(w, i, sure_ms) - end_us;
+    if (late_us > ROUNDED_US)
+        KSIM_WRONG(w,
+                   "fence %" PRIu64
+                   " is certainly valid in the %s of n%u until %" PRId64
+                   " us after it expires",
+                   fence, where, i + 1, late_us);
+}
+
+static sl_ms sure_of(const struct sl_grant_view *v)
+{
+    return v->unsure_ms == SL_NEVER ? 0 : v->end_ms - v->unsure_ms;
+}
+
+static void check_table(struct ksim_world *w, uint32_t i)
+{
+    const struct ksim_node *n = &w->nodes[i];
+    struct sl_grant_view v;
+    for (uint32_t k = 0; k < w->key_count; k++) {
+        uint64_t cursor = 0;
+        while (sl_table_each(n->table, ksim_node_now(w, i), ksim_key(k), &cursor, &v) &&
+               !v.waits) {
+            if (v.leased && !v.broken) check_sure(w, i, v.fence, sure_of(&v), "table");
+            /* A broken grant stays until its lease expires. */
+            if (!n->has_more && !n->f.resigning && !v.broken && !v.stolen &&
+                sl_guests_withdrew(&n->f.guests, ksim_key(k), &v))
+                KSIM_WRONG(w, "k%u: n%u has fence %" PRIu64 ", which was withdrawn", k,
+                           i + 1, v.fence);
+        }
+    }
+}
+
+void ksim_leases_restored(struct ksim_world *w, uint32_t i)
+{
+    if (w->nodes[i].f.guests.leads) check_table(w, i);
+}
+
+/* A new keeper moves the first record of its ledger to its table, unless the grant was withdrawn. */
+void ksim_leases_reclaims_own(struct ksim_world *w, uint32_t i)
+{
+    struct ksim_node *n = &w->nodes[i];
+    struct sl_now now = ksim_node_now(w, i);
+    const struct sl_record *x = sl_container_of(n->f.route.ledger.all.next,
+                                                const struct sl_record, all);
+    const struct sl_grant_view v = sl_record_view(x, now.ms);
+    w->withdrawn = sl_guests_withdrew(&n->f.guests, x->key, &v) &&
+                           !sl_table_holds(n->table, now, x->key, x->fence)
+                       ? x->fence
+                       : 0;
+    w->withdrawn_key = ksim_key_of(x->key);
+}
+
+void ksim_leases_reclaimed_own(struct ksim_world *w, uint32_t i)
+{
+    if (w->withdrawn != 0 && sl_table_holds(w->nodes[i].table, ksim_node_now(w, i),
+                                            ksim_key(w->withdrawn_key), w->withdrawn))
+        KSIM_WRONG(w, "n%u adds fence %" PRIu64 ", which was withdrawn", i + 1,
+                   w->withdrawn);
+}
+
+/* A keeper that has stepped down may have extended leases without the knowledge of their clients. So its
+ * report does not allow the next keeper to extend a lease. */
+void ksim_leases_exported(struct ksim_world *w, uint32_t i)
+{
+    const struct sl_list *all = &w->nodes[i].f.route.ledger.all;
+    if (w->nodes[i].had_records) return;
+    for (const struct sl_list *x = all->next; x != all; x = x->next) {
+        const struct sl_record *r = sl_container_of(x, const struct sl_record, all);
+        if (r->leased && r->sure_ms > ksim_node_now(w, i).ms)
+            KSIM_WRONG(w,
+                       "n%u has stepped down, and fence %" PRIu64
+                       " in its ledger can be extended",
+                       i + 1, r->fence);
+        const struct sl_route_session *s = sl_route_session_find(&w->nodes[i].f.route,
+                                                                 r->session);
+        if (s != NULL && s->known_fence < r->fence)
+            KSIM_WRONG(w,
+                       "n%u has stepped down, and a withdrawal may end fence %" PRIu64
+                       ", which its client knows of",
+                       i + 1, r->fence);
+    }
+}
+
+/* ---- two nodes know each lease ---- */
+
+void ksim_leases_acked(struct ksim_world *w, uint32_t i, const struct ksim_conn *c)
+{
+    sl_fence fence = c->parked.fence;
+    uint32_t key = c->command.key;
+    uint64_t term = w->nodes[i].f.guests.term;
+    struct ksim_lease *x = find(w, fence);
+    struct sl_grant_view v;
+    if (w->checker.without_clocks || x == NULL || term >= KSIM_TERMS ||
+        !inspect(w, i, ksim_key(key), fence, &v) || is_in_journal(w, fence))
+        return;
+    int64_t end_us = real_us(w, i, c->parked.end_ms);
+    if (x->noted_us + ROUNDED_US >= end_us || w->etcd.term.term != term) return;
+    if (w->etcd.term.ledgers != 0)
+        KSIM_WRONG(w,
+                   "k%u: n%u acknowledges fence %" PRIu64
+                   ", which no other node has recorded, although etcd names ledgers",
+                   key, i + 1, fence);
+    x->alone = true;
+    w->alone_term = term;
+    if (end_us > w->alone_us) w->alone_us = end_us;
+}
+
+bool ksim_leases_is_alone(struct ksim_world *w, sl_fence fence)
+{
+    const struct ksim_lease *x = find(w, fence);
+    return x != NULL && x->alone;
+}
+
+void ksim_leases_renewed(struct ksim_world *w)
+{
+    const struct sl_storage_term *t = &w->etcd.term;
+    if (t->ledgers != 0 && t->term == w->alone_term && w->now_us < w->alone_us &&
+        !w->checker.without_clocks)
+        KSIM_WRONG(w,
+                   "n%u names ledgers, although no other node has recorded a lease "
+                   "that expires in %" PRId64 " ms",
+                   t->node, (w->alone_us - w->now_us) / 1000);
+}
+
+#define NO_WITNESS_US 4400000ll /* A keeper looks for a witness for longer than this. */
+
+/* A keeper names ledgers when it knows all leases, until it has had no witness for a while. */
+void ksim_leases_renews(struct ksim_world *w, uint32_t i, uint32_t ledgers)
+{
+    const struct sl_storage_term *t = &w->etcd.term;
+    struct sl_table_stats stats;
+    sl_table_stats(w->nodes[i].table, &stats);
+    bool quiet = stats.recovering_until_ms > ksim_node_now(w, i).ms;
+    if (ledgers != 0 && quiet)
+        KSIM_WRONG(w, "n%u names ledgers, although it waits for earlier leases", i + 1);
+    if (ledgers == 0 && !quiet && t->ledgers != 0 && t->node == i + 1 &&
+        w->now_us - w->nodes[i].guest_us < NO_WITNESS_US && !w->checker.without_clocks)
+        KSIM_WRONG(w,
+                   "n%u names no ledgers, although it had a witness %" PRId64 " ms ago",
+                   i + 1, (w->now_us - w->nodes[i].guest_us) / 1000);
+}
+
+#define ALONE_US 7000000ll /* How long a keeper may wait for a witness. */
+
+void ksim_leases_second(struct ksim_world *w, uint32_t i)
+{
+    struct ksim_node *n = &w->nodes[i];
+    bool alone = true;
+    for (uint32_t o = 0; o < w->node_count; o++)
+        if (n->f.guests.nodes[o + 1].open) alone = false;
+    int64_t since_us = w->now_us - ALONE_US;
+    if (!alone || n->f.resigning || w->now_us < w->etcd.down_us ||
+        w->now_us < w->etcd.slow_us || w->now_us < n->away_us ||
+        w->now_us < n->straggles_us || n->paused_us > since_us)
+        n->alone_us = w->now_us;
+    if (n->alone_us > since_us) return;
+    for (struct sl_list *x = n->conns.next; x != &n->conns; x = x->next) {
+        const struct ksim_conn *c = sl_container_of(x, struct ksim_conn, all);
+        if (c->place == KSIM_FOR_WITNESS && c->parked.since_us < since_us)
+            KSIM_WRONG(w,
+                       "k%u: n%u does not acknowledge fence %" PRIu64
+                       ", although there is no witness",
+                       c->command.key, i + 1, c->parked.fence);
+    }
+}
+
+/* ---- ledgers that are complete ---- */
+
+static void check_complete(struct ksim_world *w, uint32_t i, uint32_t from)
+{
+    const struct ksim_node *n = &w->nodes[i], *keeper = &w->nodes[from - 1];
+    if (!n->f.route.open || w->etcd.term.term != n->f.route.keeper_term ||
+        !keeper->up || w->checker.without_clocks)
+        return;
+    for (uint32_t k = 0; k < w->checker.count; k++) {
+        const struct ksim_grant *g = &w->checker.grants[k];
+        if (!g->leased || g->touched || !ksim_checker_holds(g, w->now_us) ||
+            g->acked_us > keeper->ready_us[i] || is_in_journal(w, g->fence) ||
+            ksim_checker_left(g, w->now_us) < g->lease_ms / 100 + 50 ||
+            w->checker.overlapping[g->key] > g->fence ||
+            sl_ledger_find(&n->f.route.ledger, g->fence) != NULL)
+            continue;
+        KSIM_WRONG(
+            w,
+            "n%u tells n%u that its ledger is complete, but it lacks the lease of "
+            "c%u (fence %" PRIu64 ")",
+            from, i + 1, g->client + 1, g->fence);
+    }
+}
+
+/* ---- messages ---- */
+
+static void check_ready(struct ksim_world *w, uint32_t i)
+{
+    const struct sl_route *r = &w->nodes[i].f.route;
+    const struct sl_list *all = &r->withdrawn.all;
+    for (const struct sl_list *x = all->next; x != all; x = x->next)
+        if (sl_container_of(x, const struct sl_withdrawal, all)->route != r->number)
+            KSIM_WRONG(w, "n%u sends READY before all its withdrawals", i + 1);
+}
+
+/* A withdrawal does not mean a grant that its client knows of. */
+static void check_withdrawal(struct ksim_world *w, uint32_t i,
+                             const struct sl_failover_message *m)
+{
+    for (uint32_t k = 0; k < w->checker.count; k++) {
+        const struct ksim_grant *g = &w->checker.grants[k];
+        if (g->fence <= m->fence || !g->leased || g->touched ||
+            g->key != ksim_key_of(m->key) || !ksim_checker_holds(g, w->now_us))
+            continue;
+        const struct sl_record *x = sl_ledger_find(&w->nodes[i].f.route.ledger,
+                                                   g->fence);
+        if (x != NULL && x->origin == m->origin)
+            KSIM_WRONG(w,
+                       "n%u withdraws fence %" PRIu64 ", which its client c%u knows of",
+                       i + 1, g->fence, g->client + 1);
+    }
+}
+
+void ksim_leases_sent(struct ksim_world *w, uint32_t from, uint32_t to,
+                      const struct sl_failover_message *m)
+{
+    struct sl_table_stats stats;
+    if (m->type == SL_FAILOVER_READY) check_ready(w, from);
+    if (m->type == SL_FAILOVER_WITHDRAW) check_withdrawal(w, from, m);
+    if (m->type != SL_FAILOVER_COMPLETE) return;
+    sl_table_stats(w->nodes[from].table, &stats);
+    if (stats.recovering_until_ms > ksim_node_now(w, from).ms)
+        KSIM_WRONG(w,
+                   "n%u tells n%u that its ledger is complete, although it waits for "
+                   "earlier leases",
+                   from + 1, to + 1);
+}
+
+void ksim_leases_receive(struct ksim_world *w, uint32_t i,
+                         const struct sl_failover_message *m, struct ksim_before *b)
+{
+    const struct ksim_node *n = &w->nodes[i];
+    const struct sl_record *x = sl_ledger_find(&n->f.route.ledger, m->grant.fence);
+    struct sl_grant_view v;
+    b->has_route = n->f.route.open || n->f.route.handing;
+    const struct sl_route_session *s = sl_route_session_find(&n->f.route, m->session);
+    b->recorded = x != NULL;
+    b->asks = s != NULL && s->request != NULL;
+    if (m->type == SL_FAILOVER_RECLAIM) {
+        if (n->f.guests.leads && inspect(w, i, m->key, m->grant.fence, &v))
+            b->sure_ms = sure_of(&v);
+    } else if (x != NULL) b->sure_ms = x->sure_ms;
+}
+
+/* A keeper has received the report of a lease. It extends the lease while one report is certain of it, and
+ * knows the origin of its client. */
+static void check_reclaimed(struct ksim_world *w, uint32_t i, uint32_t from,
+                            const struct sl_failover_message *m,
+                            const struct ksim_before *b)
+{
+    const struct ksim_node *n = &w->nodes[i];
+    const struct sl_grant_view *r = &m->grant;
+    struct sl_grant_view v;
+    /* A keeper ignores the messages of an earlier route. */
+    if (!n->f.guests.leads || !n->f.guests.nodes[from].open || b->closed ||
+        !inspect(w, i, m->key, r->fence, &v))
+        return;
+    if (!v.broken) check_sure(w, i, r->fence, sure_of(&v), "table");
+    sl_ms ms = m->ms + r->left_ms - r->unsure_ms;
+    sl_ms sure = r->unsure_ms >= r->left_ms
+                     ? 0
+                     : n->f.guests.nodes[from].here_ms + ms - ms / 500 - 3;
+    if (sure < b->sure_ms) sure = b->sure_ms;
+    if (sure > ksim_node_now(w, i).ms && sure_of(&v) < sure)
+        KSIM_WRONG(w,
+                   "n%u extends fence %" PRIu64 " for %" PRId64
+                   " ms less than its reports allow",
+                   i + 1, r->fence, sure - sure_of(&v));
+    const struct ksim_lease *x = find(w, r->fence);
+    if (v.left_ms + 2 < r->left_ms && x != NULL && !w->rates_change &&
+        real_us(w, i, v.end_ms) + ROUNDED_US < x->end_us)
+        KSIM_WRONG(w,
+                   "n%u lets fence %" PRIu64 " expire %" PRId64
+                   " ms before the time that "
+                   "n%u has reported",
+                   i + 1, r->fence, r->left_ms - v.left_ms, from);
+    bool guest = m->session != 0 &&
+                 sl_guests_find(&n->f.guests, from, m->session) != NULL;
+    if (!b->known && !guest && r->origin != 0 && v.origin != r->origin)
+        KSIM_WRONG(w, "n%u forgets the origin of fence %" PRIu64, i + 1, r->fence);
+    if (!b->known && n->ended_term == n->f.guests.term)
+        for (uint32_t k = 0; k < KSIM_ENDED; k++)
+            if (n->ended[k] == r->fence)
+                KSIM_WRONG(w, "n%u adds fence %" PRIu64 ", which was released", i + 1,
+                           r->fence);
+}
+
+/* A node has received the report of a grant for its ledger. */
+static void check_recorded(struct ksim_world *w, uint32_t i,
+                           const struct sl_failover_message *m,
+                           const struct ksim_before *b)
+{
+    const struct ksim_node *n = &w->nodes[i];
+    const struct sl_record *x = sl_ledger_find(&n->f.route.ledger, m->grant.fence);
+    struct ksim_lease *lease = find(w, m->grant.fence);
+    if (x == NULL || n->f.route.leads) return;
+    if (!b->has_route && !b->recorded)
+        KSIM_WRONG(w, "n%u records fence %" PRIu64 " of an old route", i + 1, x->fence);
+    if (!x->leased) return;
+    if (b->recorded && x->sure_ms < b->sure_ms)
+        KSIM_WRONG(w, "n%u is certain of fence %" PRIu64 " for a shorter time", i + 1,
+                   x->fence);
+    check_sure(w, i, x->fence, x->sure_ms, "ledger");
+    int64_t end_us = real_us(w, i, x->end_ms);
+    if (lease != NULL && lease->noted_us < end_us) lease->noted_us = end_us;
+}
+
+/* A node does not answer a request with a message of an old route. */
+static void check_said(struct ksim_world *w, uint32_t i,
+                       const struct sl_failover_message *m, const struct ksim_before *b)
+{
+    const struct sl_route_session *s = sl_route_session_find(&w->nodes[i].f.route,
+                                                             m->session);
+    if (!b->has_route && b->asks && !w->nodes[i].f.route.leads && s != NULL &&
+        s->request == NULL)
+        KSIM_WRONG(w, "n%u answers a request with a reply of an old route", i + 1);
+}
+
+void ksim_leases_received(struct ksim_world *w, uint32_t i, uint32_t from,
+                          const struct sl_failover_message *m,
+                          const struct ksim_before *b)
+{
+    switch (m->type) {
+        case SL_FAILOVER_RECLAIM: check_reclaimed(w, i, from, m, b); break;
+        case SL_FAILOVER_HELD:
+        case SL_FAILOVER_NOTE: check_recorded(w, i, m, b); break;
+        case SL_FAILOVER_SAY: check_said(w, i, m, b); break;
+        case SL_FAILOVER_COMPLETE: check_complete(w, i, from); break;
+        case SL_FAILOVER_READY: w->nodes[i].ready_us[from - 1] = w->now_us; break;
+        default: break;
+    }
+}
+
+/* ---- ends of grants ---- */
+
+void ksim_leases_ended(struct ksim_world *w, uint32_t i, sl_fence fence)
+{
+    struct ksim_node *n = &w->nodes[i];
+    if (n->ended_term != n->f.guests.term) memset(n->ended, 0, sizeof n->ended);
+    n->ended_term = n->f.guests.term;
+    n->ended[n->ended_count++ % KSIM_ENDED] = fence;
+}
+
+/* A client has left: its request is no longer in the queue. */
+void ksim_leases_left(struct ksim_world *w, uint32_t i, const struct ksim_conn *c)
+{
+    struct ksim_node *n = &w->nodes[i];
+    struct sl_grant_view v;
+    uint64_t cursor = 0;
+    while (sl_table_each(n->table, ksim_node_now(w, i), ksim_key(c->command.key),
+                         &cursor, &v))
+        if (v.waits && v.session_id == c->s.id)
+            KSIM_WRONG(w, "k%u: n%u keeps a waiter whose client has left",
+                       c->command.key, i + 1);
+}
+
+/* ---- locks without a lease ---- */
+
+#define CUT_OFF_MS 1200 /* When a node without a route closes their connections. */
+
+/* Until a keeper has confirmed the report of a node, the node closes the connections of clients without a
+ * lease in time. */
+static void check_cut_off(struct ksim_world *w, uint32_t i)
+{
+    const struct sl_route *r = &w->nodes[i].f.route;
+    if (r->leads || r->exporting || r->confirmed || r->ledger.unleased == 0 ||
+        r->without_since_ms == 0 || ksim_node_now(w, i).ms < r->certain_ms + CUT_OFF_MS)
+        return;
+    KSIM_WRONG(w,
+               "n%u has no route, and keeps the connection of a client without a lease",
+               i + 1);
+}
+
+/* A new keeper whose ledger may lack leases waits until these have expired. */
+void ksim_leases_waited(struct ksim_world *w, uint32_t i)
+{
+    const struct ksim_node *n = &w->nodes[i];
+    sl_ms age_ms = ksim_node_now(w, i).ms - n->f.route.complete_ms;
+    if (!n->successor && ksim_node_now(w, i).ms < n->quiet_until_ms &&
+        age_ms < n->longest_ms)
+        KSIM_WRONG(
+            w,
+            "n%u has waited for earlier leases, but its ledger may lack leases of "
+            "the last %" PRId64 " ms",
+            i + 1, n->longest_ms - age_ms);
+}
+
+void ksim_leases_settled(struct ksim_world *w, uint32_t i,
+                         const struct sl_table_stats *stats)
+{
+    struct ksim_node *n = &w->nodes[i];
+    sl_ms now_ms = ksim_node_now(w, i).ms;
+    check_cut_off(w, i);
+    for (uint32_t o = 0; o < w->node_count; o++)
+        if (n->f.guests.nodes[o + 1].ready && n->f.guests.nodes[o + 1].clock_ms != 0)
+            n->guest_us = w->now_us;
+    if (n->f.route.leads && stats->recovering_until_ms <= now_ms &&
+        now_ms < n->quiet_until_ms && !sl_list_empty(&n->f.route.ledger.all))
+        KSIM_WRONG(w, "n%u ends its wait before it has read its own ledger", i + 1);
+}
