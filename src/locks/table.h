@@ -321,6 +321,10 @@ sl_fence sl_table_fences_left(const struct sl_table *t);
 bool sl_table_holds(const struct sl_table *t, struct sl_now now, struct sl_bytes key,
                     sl_fence fence);
 
+/* Whether the table may grant, extend, or report a key as free now, even if `now`
+ * lags. */
+bool sl_table_has_authority(const struct sl_table *t, struct sl_now now);
+
 /* Get the drained pattern at position i (0 is the oldest). *out is borrowed until the
  * next change. Returns false if there are no more. */
 bool sl_table_drains(const struct sl_table *t, uint32_t i, struct sl_bytes *out);

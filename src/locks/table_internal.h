@@ -295,10 +295,6 @@ static inline bool sl_must_wait(int may_grant)
     return may_grant == SLUICE_ENOKEEPER || may_grant == SLUICE_ERECOVERING;
 }
 
-/* Whether the table may grant, extend, or report a key as free now, even if `now`
- * lags. */
-bool sl_table_has_authority(const struct sl_table *t, struct sl_now now);
-
 /* If the recovery has ended, recheck all rosters. */
 void sl_table_end_recovery(struct sl_table *t, struct sl_now now);
 
