@@ -160,9 +160,6 @@ static bool judge(const struct scene *s, size_t number)
              "%s: %u wrappers and %u commands killed, never more in than fit: %u",
              s->name, crew.now.killed_wrappers,
              crew.now.killed_witnesses + crew.now.killed_groups, crew.together[0]);
-    if (s->full != 0)
-        stage_ok(crew.together[0] >= s->full, "%s: at times %u were in at once",
-                 s->name, crew.together[0]);
     before = crew.wrong;
     judge_ends();
     judge_refusals();
@@ -171,6 +168,22 @@ static bool judge(const struct scene *s, size_t number)
              crew.now.runs, crew.now.ended, crew.now.refused);
     crew_scene_end();
     return crew.wrong == 0;
+}
+
+/* Play a scene until it has shown enough: how many are in at once depends on chance. True: all was well. */
+static bool act(const struct scene *s, uint32_t kills, size_t number)
+{
+    int64_t until = board_now_ns() + MORE_NS;
+    uint32_t most = 0;
+    bool good;
+    do {
+        play(s, kills);
+        good = judge(s, number);
+        if (crew.together[0] > most) most = crew.together[0];
+    } while (good && most < s->full && board_now_ns() < until);
+    if (s->full != 0)
+        stage_ok(most >= s->full, "%s: at times %u were in at once", s->name, most);
+    return good;
 }
 
 /* This many more kills would do, at the stages that have had too few. */
@@ -218,15 +231,13 @@ int main(int argc, char **argv)
     for (size_t n = 0; crew.all.killed_wrappers < kills && bad < BAD_MAX; n++) {
         uint64_t share = kills / SCENES + 1;
         if (share > SCENE_KILLS_MAX) share = SCENE_KILLS_MAX;
-        play(&scenes[n % SCENES], (uint32_t)share);
-        bad += !judge(&scenes[n % SCENES], n);
+        bad += !act(&scenes[n % SCENES], (uint32_t)share, n);
     }
     static const struct scene more = {
         .name = "more", .crowd = 6, .kind = EXCLUSIVE, .made = true};
     int64_t until = board_now_ns() + MORE_NS;
     while (missing() != 0 && bad == 0 && board_now_ns() < until) {
-        play(&more, 100);
-        bad += !judge(&more, 0);
+        bad += !act(&more, 100, 0);
     }
     report();
     stage_close();
