@@ -121,7 +121,10 @@ extern "C" {
     X(EAGE,         -44, "AGE",        "the transaction took too long and was aborted") \
     X(ETRANSACTIONS,-45, "TRANSACTIONS", "too many transactions") \
     X(ENOTX,        -46, "NOTX",       "the command needs an open transaction and there is none, or TX.BEGIN was sent while a transaction was open") \
-    X(EDAMAGED,     -47, "DAMAGED",    "the segment is damaged; remove it when no process uses it")
+    X(EDAMAGED,     -47, "DAMAGED",    "the segment is damaged; remove it when no process uses it") \
+    X(EENDED,       -48, "ENDED",      "the acquisition with this REQUEST id has ended or was cancelled; use a new id") \
+    X(EMISMATCH,    -49, "MISMATCH",   "an earlier ACQUIRE with this REQUEST id had other options; use a new id for each acquisition") \
+    X(EREQUESTS,    -50, "REQUESTS",   "the server remembers too many REQUEST ids (requests-max); retry later, or send ACQUIRE without REQUEST")
 /* clang-format on */
 
 enum sluice_status {

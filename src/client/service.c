@@ -159,7 +159,8 @@ static void apply_effect(struct sluice *s, const struct sl_effect *e)
             sl_client_report(s, e->past.fence, SLUICE_EVENT_EXPIRED, true);
             break;
         case SL_EFFECT_ENDED: apply_ended(s, e); break;
-        case SL_EFFECT_SEEN: break; /* The C library has no AWAIT. */
+        case SL_EFFECT_SEEN: /* The C library has no AWAIT, */
+        case SL_EFFECT_CANCELLED: /* and no REQUEST. */ break;
         case SL_EFFECT_SESSION_OVER: sl_client_session_over(e->session); break;
     }
 }

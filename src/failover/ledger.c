@@ -34,7 +34,7 @@ struct sl_record *sl_ledger_find(const struct sl_ledger *l, sl_fence fence)
 static size_t bytes_of(const struct sl_record *r)
 {
     return sizeof *r + SL_MALLOC_BYTES + r->key.n + r->value.n + r->note.n + r->name.n +
-           r->address.n;
+           r->address.n + r->request.n;
 }
 
 void sl_ledger_take(struct sl_ledger *l, struct sl_record *r)
@@ -67,7 +67,7 @@ bool sl_ledger_put(struct sl_ledger *l, const struct sl_record *r,
     struct sl_record *old = sl_ledger_find(l, r->fence);
     const struct sl_record *client = old != NULL && r->address.n == 0 ? old : r;
     struct sl_record *n = malloc(sizeof *n + r->key.n + r->value.n + r->note.n +
-                                 client->name.n + client->address.n);
+                                 client->name.n + client->address.n + r->request.n);
     if (n == NULL || sl_index_reserve(&l->by_fence) != 0) {
         free(n);
         return false;
@@ -79,6 +79,7 @@ bool sl_ledger_put(struct sl_ledger *l, const struct sl_record *r,
     n->note = copy(&at, r->note);
     n->name = copy(&at, client->name);
     n->address = copy(&at, client->address);
+    n->request = copy(&at, r->request);
     sl_list_init(&n->of_conn);
     if (old != NULL) {
         n->session = old->session;
@@ -158,7 +159,9 @@ struct sl_record sl_record_of(struct sl_bytes key, const struct sl_grant_view *v
                               .value = v->value,
                               .note = v->note,
                               .name = v->name,
-                              .address = v->address};
+                              .address = v->address,
+                              .request = v->request,
+                              .digest = v->digest};
 }
 
 struct sl_grant_view sl_record_view(const struct sl_record *r, sl_ms now_ms)
@@ -177,5 +180,7 @@ struct sl_grant_view sl_record_view(const struct sl_record *r, sl_ms now_ms)
                                   .value = r->value,
                                   .note = r->note,
                                   .name = r->name,
-                                  .address = r->address};
+                                  .address = r->address,
+                                  .request = r->request,
+                                  .digest = r->digest};
 }

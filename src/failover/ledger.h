@@ -34,6 +34,8 @@ struct sl_record {
     sl_ms end_ms, sure_ms;
     struct sl_bytes key, value, note;
     struct sl_bytes name, address; /* The client; empty: unknown. */
+    struct sl_bytes request;       /* The id of the acquisition; empty: none. */
+    uint64_t digest;               /* table.h */
 };
 
 void sl_ledger_init(struct sl_ledger *l, struct sl_hash_key key);

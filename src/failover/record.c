@@ -2,6 +2,7 @@
 #include "failover/record.h"
 
 #include "base/number.h"
+#include "locks/requests.h"
 
 static bool read_number(struct sl_bytes b, uint64_t *out)
 {
@@ -25,12 +26,14 @@ void sl_record_write(struct sl_resp_writer *w, struct sl_bytes key,
                                                    : v->left_ms);
     sl_resp_bulk(w, v->value);
     sl_resp_bulk(w, v->note);
+    sl_resp_bulk(w, v->request);
+    sl_resp_decimal(w, (int64_t)v->digest);
 }
 
 bool sl_record_read(const struct sl_bytes *at, struct sl_grant_view *v,
                     struct sl_bytes *key)
 {
-    uint64_t fence, origin, shared, units, per, buckets;
+    uint64_t fence, origin, shared, units, per, buckets, digest;
     int64_t priority, lease, unsure;
     if (!read_number(at[1], &fence) || !read_number(at[2], &origin) ||
         !read_number(at[3], &shared) || !read_number(at[4], &units) ||
@@ -38,7 +41,10 @@ bool sl_record_read(const struct sl_bytes *at, struct sl_grant_view *v,
         !sl_parse_number(at[7], INT32_MIN, INT32_MAX, &priority) ||
         !sl_parse_number(at[8], -1, (int64_t)SL_FENCE_MAX, &lease) ||
         !sl_parse_number(at[9], 0, (int64_t)SL_FENCE_MAX, &unsure) || shared > 1 ||
-        units > UINT32_MAX || per > UINT32_MAX || buckets > UINT32_MAX)
+        units > UINT32_MAX || per > UINT32_MAX || buckets > UINT32_MAX ||
+        !read_number(at[13], &digest))
+        return false;
+    if (at[12].n != 0 && (at[12].n < SL_REQUEST_ID_MIN || at[12].n > SL_REQUEST_ID_MAX))
         return false;
     *key = at[0];
     *v = (struct sl_grant_view){.fence = fence,
@@ -52,6 +58,8 @@ bool sl_record_read(const struct sl_bytes *at, struct sl_grant_view *v,
                                 .left_ms = lease >= 0 ? lease : SL_NEVER,
                                 .unsure_ms = unsure,
                                 .value = at[10],
-                                .note = at[11]};
+                                .note = at[11],
+                                .request = at[12],
+                                .digest = digest};
     return true;
 }

@@ -54,7 +54,7 @@
 
 #include "base/types.h"
 
-#define SL_JOURNAL_FORMAT 1u
+#define SL_JOURNAL_FORMAT 2u
 #define SL_HEADER_BYTES 4096u
 #define SL_FRAME_HEADER_BYTES 48u
 #define SL_FRAME_BYTES_MAX (16u << 20)

@@ -1,11 +1,11 @@
 /* grant_record.h - a grant as the value of an item of the journal (journal/record.h). Key, fence
  * and expiry are fields of the item itself. All numbers are little-endian:
  *
- *      0  u8     flags: 1 shared, 2 broken, 4 overlapping, 8 stolen, 16 numbers, 32 note,
- *                64 origin, 128 unsure
- *      1  u8     the number of bytes of the client's name
- *      2  u8     the number of bytes of its address
- *      3  u16    the number of bytes of the value
+ *      0  u16    flags: 1 shared, 2 broken, 4 overlapping, 8 stolen, 16 numbers, 32 note,
+ *                64 origin, 128 unsure, 256 request
+ *      2  u8     the number of bytes of the client's name
+ *      3  u8     the number of bytes of its address
+ *      4  u16    the number of bytes of the value
  *     only with flag 16; otherwise user and priority are 0, and the others 1:
  *         u32    user
  *         u32    units
@@ -18,7 +18,10 @@
  *         u64    the origin of the client (table.h)
  *     only with flag 128; otherwise the lease is certainly valid until its expiry:
  *         u8     for how long before that it may have expired (sl_unsure_ms())
- *     name, address, value, note
+ *     only with flag 256; otherwise the acquisition has no id:
+ *         u64    the digest of its options (table.h)
+ *         u8     the number of bytes of its id
+ *     name, address, value, note, id
  *
  * The format of the journal is also the version of this layout. */
 #ifndef SL_LOCKS_GRANT_RECORD_H
@@ -26,7 +29,7 @@
 
 #include "locks/table.h"
 
-#define SL_GRANT_RECORD_BYTES 36u /* At most, without the texts. */
+#define SL_GRANT_RECORD_BYTES 46u /* At most, without the texts. */
 
 /* Returns how many bytes sl_grant_write() writes at most. */
 size_t sl_grant_bytes_max(const struct sl_grant_view *v);

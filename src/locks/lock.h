@@ -84,10 +84,11 @@ enum sl_victim {
     SL_VICTIM_STATES,
 };
 
-enum sl_entry_state { SL_HOLDING = 1, SL_WAITING, SL_WATCHING };
+/* A JOINED entry is an attempt of an acquisition in which another entry waits; it is not in a roster. */
+enum sl_entry_state { SL_HOLDING = 1, SL_WAITING, SL_WATCHING, SL_JOINED };
 
 struct sl_entry {
-    struct sl_lock *lock;
+    struct sl_lock *lock;       /* NULL for a JOINED entry. */
     struct sl_session *session; /* NULL for a grant with a lease. */
     struct sl_list of_session;
     struct sl_list in_list; /* In a wait queue, or in a list of the roster. */
@@ -95,6 +96,7 @@ struct sl_entry {
     struct sl_tree_node by_session, by_rank; /* In the trees of holders. */
     struct sl_list asked;                    /* In one of the lists of victims. */
     struct sl_client *client;                /* NULL: unknown. */
+    struct sl_acquisition *named;            /* NULL: the request has no id. */
     uint64_t session_id;
     struct sl_wait wait; /* When it began to wait or watch, and an arrival number. */
     sl_fence fence;

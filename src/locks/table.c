@@ -106,7 +106,14 @@ struct sl_table *sl_table_new(const struct sl_table_limits *limits,
     sl_list_init(&t->awaited);
     sl_list_init(&t->ended_sessions);
     sl_list_init(&t->drains);
+    sl_list_init(&t->to_answer);
+    sl_requests_init(&t->requests, key, limits->request_keep_ms);
     return t;
+}
+
+static void leave_session(struct sl_entry *e)
+{
+    sl_list_remove(&e->of_session);
 }
 
 static void each_in(const struct sl_list *list, void (*see)(struct sl_entry *e))
@@ -150,20 +157,35 @@ static void free_lock_and_all(void *lock)
     free(l);
 }
 
+/* Forget all acquisitions, and free the attempts that have joined them. */
+static void drop_requests(struct sl_table *t)
+{
+    void *some[64];
+    uint64_t cursor = 0;
+    do {
+        size_t n = sl_index_scan(&t->requests.index, &cursor, some,
+                                 sizeof some / sizeof *some);
+        for (size_t i = 0; i < n; i++) {
+            struct sl_acquisition *a = some[i];
+            each_in(&a->joined, leave_session);
+            each_in(&a->joined, sl_entry_free);
+        }
+    } while (cursor != 0);
+    sl_requests_empty(&t->requests);
+    sl_list_init(&t->to_answer);
+}
+
 void sl_table_free(struct sl_table *t)
 {
     if (t == NULL) return;
     sl_table_free_retired(t);
+    drop_requests(t);
+    sl_index_free(&t->requests.index);
     sl_index_empty(&t->index, free_lock_and_all);
     sl_table_free_drains(t);
     sl_heap_free(&t->heap);
     sl_clients_free(&t->clients);
     free(t);
-}
-
-static void leave_session(struct sl_entry *e)
-{
-    sl_list_remove(&e->of_session);
 }
 
 /* Free a lock, but first remove its entries from their sessions, which live on. */
@@ -177,6 +199,7 @@ static void drop_lock(void *lock)
 void sl_table_reset(struct sl_table *t)
 {
     sl_table_free_retired(t);
+    drop_requests(t);
     sl_index_empty(&t->index, drop_lock);
     t->found_lock = NULL;
     sl_heap_free(&t->heap);
@@ -312,6 +335,7 @@ struct sl_entry *sl_entry_new(const struct sl_session *s, const struct sl_want *
     struct sl_entry *e = malloc(sizeof *e);
     if (e == NULL) return NULL;
     *e = (struct sl_entry){.client = sl_client_ref(s->client),
+                           .named = w->named,
                            .session_id = s->id,
                            .user = s->user,
                            .end_ms = SL_NEVER,
@@ -420,10 +444,11 @@ void sl_table_grant_entry(struct sl_table *t, struct sl_now now, struct sl_entry
     sl_table_recheck(t, r); /* Watchers may wait until the key is held. */
 }
 
-static void expire_entry(struct sl_table *t, struct sl_entry *e)
+static void expire_entry(struct sl_table *t, struct sl_now now, struct sl_entry *e)
 {
     struct sl_roster *r = e->lock->roster;
     if (e->expired) return;
+    sl_table_end_named(t, now, e);
     sl_table_note_end(t, (struct sl_grant_ref){e->lock, e});
     sl_roster_expire_holder(r, e, t->index.seed);
     sl_table_recheck(t, r);
@@ -439,7 +464,7 @@ void sl_table_end_entry(struct sl_table *t, struct sl_now now, struct sl_entry *
                              .held_ms = now.ms - e->granted_ms,
                              .broken = e->broken,
                              .leased = e->lease_ms > 0};
-    expire_entry(t, e);
+    expire_entry(t, now, e);
     out->asked_ms = e->victim_ms < 0 ? -1 : now.ms - e->victim_ms;
     sl_list_remove(&e->in_list); /* Remove it from the expired list. */
     sl_table_retire_entry(t, e);
@@ -476,5 +501,5 @@ void sl_table_expire_lock(struct sl_table *t, struct sl_now now, struct sl_lock 
         if (r != NULL) r->held--, sl_table_recheck(t, r);
     }
     while (r != NULL && r->ends.count > 0 && r->ends.items[0].at <= now.ms)
-        expire_entry(t, r->ends.items[0].owner);
+        expire_entry(t, now, r->ends.items[0].owner);
 }

@@ -31,6 +31,8 @@
  *       to another session
  *   I10 a lock with waiters is in the order of waits, at the position of its oldest waiter
  *   I11 every grant and every waiter refers to its client, and all references are counted
+ *   I12 an entry and the acquisition that it belongs to (requests.h) refer to each other; attempts
+ *       have joined only an acquisition that waits, or that sl_table_next() answers next
  *
  * Not thread-safe: use a table from one thread only. */
 #ifndef SL_LOCKS_TABLE_H
@@ -52,6 +54,11 @@ struct sl_table_limits {
     uint32_t key_bytes_max;   /* At most 65535, like value_bytes_max. */
     uint32_t value_bytes_max; /* The limit for a value, and for a note. */
     uint32_t drains_max;
+    uint32_t
+        requests_max; /* Acquisitions with an id, including those that have ended. */
+    sl_ms request_keep_ms; /* How long an id is remembered after that. */
+    sl_ms
+        linger_ms; /* How long a position is kept for a request with an id (sl_table_lose()). */
     sl_ms grain_ms; /* `now` may lag by less than this. 0: it is exact. */
 };
 
@@ -83,6 +90,9 @@ struct sl_want {
     struct sl_bytes value, note;
     bool steal;     /* While waiting, ask lower-priority holders to release. */
     sl_ms force_ms; /* With steal: grant by force after this time, or SL_NEVER. */
+    struct sl_bytes request; /* The id of this acquisition (requests.h); n 0: none. */
+    uint64_t digest; /* Of all options that each attempt must have; below 2^53. */
+    struct sl_acquisition *named; /* Private. */
 };
 
 /* A grant, as its holder sees it. */
@@ -92,6 +102,7 @@ struct sl_grant {
     sl_ms lease_ms;
     sl_ms waited_ms;
     bool overlapping; /* A broken or stolen grant may still be in use. */
+    bool replay;      /* An earlier attempt with the same id acquired it. */
 };
 
 /* A grant that has ended. */
@@ -105,31 +116,31 @@ struct sl_ended {
 };
 
 enum sl_effect_type {
-    SL_EFFECT_NOTHING,      /* The table did internal work; call again. */
-    SL_EFFECT_GRANTED,      /* A waiter was granted the lock. */
-    SL_EFFECT_TIMED_OUT,    /* A waiter or watcher has timed out. */
-    SL_EFFECT_EXPIRED,      /* A lease expired. */
-    SL_EFFECT_ENDED,        /* A grant without a lease ended with its session. */
-    SL_EFFECT_REFUSED,      /* A waiter is rejected because its key is drained. */
-    SL_EFFECT_SEEN,         /* The condition of a watcher is true. */
-    SL_EFFECT_ASKED,        /* A holder is asked to release for a thief. */
-    SL_EFFECT_WITHDRAWN,    /* The holder need not release any more. */
-    SL_EFFECT_STOLEN,       /* A thief got the lock by force; tell the holder. */
+    SL_EFFECT_NOTHING,   /* The table did internal work; call again. */
+    SL_EFFECT_GRANTED,   /* A waiter was granted the lock. */
+    SL_EFFECT_TIMED_OUT, /* A waiter or watcher has timed out. */
+    SL_EFFECT_EXPIRED,   /* A lease expired. */
+    SL_EFFECT_ENDED,     /* A grant without a lease ended with its session. */
+    SL_EFFECT_REFUSED,   /* A waiter is rejected because its key is drained. */
+    SL_EFFECT_CANCELLED, /* The acquisition of a waiter has ended: it was cancelled. */
+    SL_EFFECT_SEEN,      /* The condition of a watcher is true. */
+    SL_EFFECT_ASKED,     /* A holder is asked to release for a thief. */
+    SL_EFFECT_WITHDRAWN, /* The holder need not release any more. */
+    SL_EFFECT_STOLEN,    /* A thief got the lock by force; tell the holder. */
     SL_EFFECT_THIEF_WAITS,  /* Another thief took over the reservation. */
     SL_EFFECT_SESSION_OVER, /* An ended session has nothing left: free it. */
 };
 
 struct sl_effect {
     enum sl_effect_type type;
-    struct sl_bytes key; /* Borrowed from the table until the next call. */
-    struct sl_session
-        *session;          /* GRANTED, TIMED_OUT, REFUSED, SEEN, SESSION_OVER; ASKED,
-                            * THIEF_WAITS: the thief's session. */
-    struct sl_grant grant; /* GRANTED. */
-    struct sl_ended past;  /* EXPIRED, ENDED, ASKED, WITHDRAWN, STOLEN: the grant. */
-    struct sl_bytes note;  /* ASKED: the holder's note. */
-    sl_ms left_ms;         /* ASKED: the rest of the lease; SL_NEVER: no lease. */
-    int32_t priority;      /* ASKED: the thief's priority. */
+    struct sl_bytes key;        /* Borrowed from the table until the next call. */
+    struct sl_session *session; /* GRANTED, TIMED_OUT, REFUSED, CANCELLED, SEEN,
+                            * SESSION_OVER; ASKED, THIEF_WAITS: the thief's session. */
+    struct sl_grant grant;      /* GRANTED. */
+    struct sl_ended past; /* EXPIRED, ENDED, ASKED, WITHDRAWN, STOLEN: the grant. */
+    struct sl_bytes note; /* ASKED: the holder's note. */
+    sl_ms left_ms;        /* ASKED: the rest of the lease; SL_NEVER: no lease. */
+    int32_t priority;     /* ASKED: the thief's priority. */
 };
 
 /* --- Creation, destruction and sessions ----------------------------------- */
@@ -152,8 +163,13 @@ int sl_table_describe(struct sl_table *t, struct sl_session *s, struct sl_bytes 
 void sl_table_session_end(struct sl_table *t, struct sl_session *s);
 
 /* Withdraw the session's pending request (a waiter or a watcher) immediately,
- * without an effect. The session keeps its grants. */
+ * without an effect. The session keeps its grants. The table forgets the id of the request. */
 void sl_table_withdraw(struct sl_table *t, struct sl_session *s);
+
+/* Like sl_table_withdraw(), because the connection of the session has ended. If the request has an
+ * id, its position in the queue is kept for linger_ms, for the next attempt. If no attempt follows, its
+ * acquisition ends. */
+void sl_table_lose(struct sl_table *t, struct sl_now now, struct sl_session *s);
 
 /* Whether there are ended sessions that sl_table_next() has not completely removed
  * yet. */
@@ -172,6 +188,16 @@ bool sl_session_holds(const struct sl_session *s);
  *     SLUICE_EFULL    the request does not fit, and wait_ms is 0
  *     EDEADLOCK       the session would wait for a lock that it alone holds
  *
+ * With an id (want->request), also
+ *
+ *     SLUICE_OK       an earlier attempt was granted the lock; out->replay is set. A grant
+ *                     without a lease belongs to this session now
+ *     SL_WAITS        the attempt waits together with earlier ones that still wait. When the
+ *                     lock is granted, SL_EFFECT_GRANTED follows for each of them
+ *     EENDED          the acquisition has ended
+ *     EMISMATCH       an earlier attempt had other options
+ *     EREQUESTS       the table remembers too many ids
+ *
  * or ETOOBIG, EINVAL, EDRAINED, EKEYS, EWAITERS, EFENCES, ERECOVERING, ENOKEEPER,
  * ENOMEM. */
 int sl_table_acquire(struct sl_table *t, struct sl_now now, struct sl_session *s,
@@ -182,6 +208,14 @@ int sl_table_acquire(struct sl_table *t, struct sl_now now, struct sl_session *s
  * EWAITERS and ENOMEM. Grants and queues nothing. */
 int sl_table_judge(struct sl_table *t, struct sl_now now, const struct sl_session *s,
                    const struct sl_want *want);
+
+/* Cancel the acquisition of the session's user with this id, so that no later attempt is granted the
+ * lock. Returns 1 if it waited, or was lost (sl_table_lose()); SL_EFFECT_CANCELLED follows for each
+ * attempt that waits. Returns 2 if it was held: the grant has ended, and *out is filled in. Returns 0
+ * if it has ended or is unknown; ENOKEEPER or ERECOVERING if another table may know it; or
+ * EREQUESTS, EINVAL, ENOMEM. */
+int sl_table_cancel(struct sl_table *t, struct sl_now now, const struct sl_session *s,
+                    struct sl_bytes key, struct sl_bytes id, struct sl_ended *out);
 
 /* Release the grant with this fence, if the session acquired it, or if it has a
  * lease and belongs to the session's user. With fence 0, release the newest grant
@@ -207,7 +241,8 @@ void sl_table_undo_extend(struct sl_table *t, struct sl_now now, struct sl_bytes
                           struct sl_bytes value);
 
 /* Take back a grant that the last SL_EFFECT_GRANTED reported, because its client has
- * disconnected. The next grant is the same as if this one had never been made. */
+ * disconnected. The next grant is the same as if this one had never been made. If the grant has an
+ * id, it is kept for other attempts that wait for it; if there are none, as in sl_table_lose(). */
 void sl_table_take_back(struct sl_table *t, struct sl_now now, struct sl_session *s,
                         struct sl_bytes key, const struct sl_grant *grant);
 
@@ -354,6 +389,8 @@ struct sl_grant_view {
     sl_ms since_ms; /* How long it has held or waited. */
     struct sl_bytes value, note;
     struct sl_bytes name, address; /* The client's; empty if unknown. */
+    struct sl_bytes request;       /* The id of the acquisition; empty: none. */
+    uint64_t digest;               /* As in struct sl_want. */
 };
 
 struct sl_lock_view {
@@ -461,8 +498,9 @@ void sl_table_walk_end(struct sl_table_walk *w);
 
 struct sl_table_stats {
     size_t keys;
-    size_t entries; /* Waiters, watchers, and holders that are not inline. */
-    size_t waiters; /* Not counting watchers. */
+    size_t entries;  /* Waiters, watchers, and holders that are not inline. */
+    size_t requests; /* Acquisitions with an id. */
+    size_t waiters;  /* Not counting watchers. */
     size_t drains;
     size_t bytes; /* Memory of the index and the heap. */
     sl_fence fence_last, fence_limit;

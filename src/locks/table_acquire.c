@@ -45,7 +45,7 @@ static uint64_t capacity_of(const struct sl_want *w)
 bool sl_want_is_plain(const struct sl_want *w)
 {
     return w->lease_ms > 0 && !w->shared && w->per == 1 && w->buckets == 1 &&
-           w->units == 1 && w->priority == 0;
+           w->units == 1 && w->priority == 0 && w->named == NULL;
 }
 
 /* Create a lock with an inline holder. */
@@ -99,8 +99,13 @@ static int enqueue(struct sl_table *t, struct sl_now now, struct sl_session *s,
     e->lock = l;
     e->state = SL_WAITING;
     e->session = s;
+    if (e->named != NULL) e->named->entry = e;
     e->wait.since_ms = now.ms - w->waited_ms;
     e->wait.number = ++t->arrivals;
+    /* After its connection was lost, an acquisition gets its old position. */
+    if (w->named != NULL && !sl_list_empty(&w->named->in_list))
+        e->wait = (struct sl_wait){.since_ms = w->named->since_ms,
+                                   .number = w->named->number};
     sl_list_append(&s->mine, &e->of_session);
     sl_table_waiter_joined(t, l->roster);
     bool overtakes = sl_roster_enqueue(l->roster, queue, e);
@@ -129,7 +134,9 @@ static int join(struct sl_table *t, struct sl_now now, struct sl_session *s,
         return SLUICE_ENOMEM;
     }
     e->lock = l;
+    if (e->named != NULL) e->named->entry = e;
     e->wait.since_ms = now.ms - w->waited_ms;
+    e->wait.number = ++t->arrivals;
     sl_table_count_entry(t, e);
     sl_table_grant_entry(t, now, e, s, out);
     return SLUICE_OK;
@@ -198,19 +205,53 @@ int sl_table_judge(struct sl_table *t, struct sl_now now, const struct sl_sessio
     return judge(t, now, s, w, &l);
 }
 
-int sl_table_acquire(struct sl_table *t, struct sl_now now, struct sl_session *s,
-                     const struct sl_want *w, struct sl_grant *out)
+/* Grant or queue a request that judge() has accepted. */
+static int accept(struct sl_table *t, struct sl_now now, struct sl_session *s,
+                  const struct sl_want *w, struct sl_lock *l, bool waits,
+                  struct sl_grant *out)
 {
-    struct sl_lock *l = NULL;
-    sl_table_free_retired(t);
-    int status = judge(t, now, s, w, &l);
-    if (status == SLUICE_EFENCES) return lack_fence(t);
-    if (status != SLUICE_OK && status != SL_WAITS) return status;
-    bool waits = status == SL_WAITS;
     if (sl_table_know_client(t, s) != SLUICE_OK) return SLUICE_ENOMEM;
     if (waits && !sl_table_has_authority(t, now)) t->lacks_authority = true;
     if (l == NULL) return acquire_new(t, now, s, w, waits, out);
     return waits ? enqueue(t, now, s, l, w) : join(t, now, s, l, w, out);
+}
+
+/* Handle an attempt with an id that is new, or whose acquisition was lost. `status` is that of
+ * judge(). */
+static int accept_named(struct sl_table *t, struct sl_now now, struct sl_session *s,
+                        const struct sl_want *w, struct sl_acquisition *lost,
+                        struct sl_lock *l, int status, struct sl_grant *out)
+{
+    struct sl_want named = *w;
+    bool accepted = status == SLUICE_OK || status == SL_WAITS;
+    if (!accepted && status != SLUICE_EFULL) return status;
+    named.named = lost != NULL ? lost
+                               : sl_requests_add(&t->requests, s->user, w->key,
+                                                 w->request, w->digest);
+    if (named.named == NULL) return SLUICE_ENOMEM;
+    if (accepted) status = accept(t, now, s, &named, l, status == SL_WAITS, out);
+    if (status == SLUICE_OK || status == SL_WAITS) sl_requests_revive(named.named);
+    /* The reply is nil, so a duplicate that arrives later must not be granted. */
+    else if (status == SLUICE_EFULL) sl_requests_end(&t->requests, named.named, now.ms);
+    else if (lost == NULL) sl_requests_forget(&t->requests, named.named);
+    return status;
+}
+
+int sl_table_acquire(struct sl_table *t, struct sl_now now, struct sl_session *s,
+                     const struct sl_want *w, struct sl_grant *out)
+{
+    struct sl_lock *l = NULL;
+    struct sl_acquisition *lost = NULL;
+    sl_table_free_retired(t);
+    if (w->request.n > 0) {
+        int known = sl_table_repeat(t, now, s, w, &lost, out);
+        if (known != SL_IS_NEW) return known;
+    }
+    int status = judge(t, now, s, w, &l);
+    if (status == SLUICE_EFENCES) return lack_fence(t);
+    if (w->request.n > 0) return accept_named(t, now, s, w, lost, l, status, out);
+    if (status != SLUICE_OK && status != SL_WAITS) return status;
+    return accept(t, now, s, w, l, status == SL_WAITS, out);
 }
 
 /* --- Await ----------------------------------------------------------------- */

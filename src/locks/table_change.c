@@ -262,12 +262,26 @@ static void take_back(struct sl_table *t, struct sl_now now,
     else end_grant(t, now, p, &past);
 }
 
+/* If other attempts of the same acquisition wait for their replies, the grant is theirs. */
+static bool keep_for_joined(struct sl_table *t, struct sl_now now,
+                            const struct sl_grant_ref *p, struct sl_bytes key)
+{
+    struct sl_entry *e = p->entry;
+    if (e == NULL || e->named == NULL || sl_list_empty(&e->named->joined)) return false;
+    const struct sl_entry *j = sl_container_of(e->named->joined.next, struct sl_entry,
+                                               in_list);
+    return e->lease_ms > 0 ||
+           sl_table_rebind(t, now, j->session, key, e->fence) == SLUICE_OK;
+}
+
 void sl_table_take_back(struct sl_table *t, struct sl_now now, struct sl_session *s,
                         struct sl_bytes key, const struct sl_grant *grant)
 {
     struct sl_grant_ref p;
     sl_table_free_retired(t);
     if (!sl_table_find(t, now, key, grant->fence, &p) || !may_use(&p, s)) return;
+    if (keep_for_joined(t, now, &p, key)) return;
+    if (p.entry != NULL) sl_table_lose_named(t, now, p.entry);
     take_back(t, now, &p, grant->overlapping);
 }
 
@@ -277,6 +291,9 @@ void sl_table_undo_grant(struct sl_table *t, struct sl_now now, struct sl_bytes 
     struct sl_grant_ref p;
     sl_table_free_retired(t);
     if (!sl_table_find(t, now, key, fence, &p)) return;
+    if (p.entry != NULL && p.entry->named != NULL &&
+        sl_list_empty(&p.entry->named->joined))
+        sl_table_forget_named(t, p.entry);
     take_back(t, now, &p, p.entry != NULL && p.entry->overlaps);
 }
 

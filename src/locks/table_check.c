@@ -39,6 +39,7 @@ static void check_entry(const struct sl_table *t, const struct sl_lock *l,
 {
     sum->entries++;
     sum->text_bytes += sl_entry_text_bytes(e);
+    if (e->named != NULL) assert(e->named->entry == e && !e->named->ended && "I12");
     if (e->state != SL_WATCHING || e->client != NULL)
         check_client(t, e->client, e->session_id, sum);
     assert(e->lock == l);
@@ -230,6 +231,49 @@ static void check_lock(const struct sl_table *t, const struct sl_lock *l,
     check_waiters(t, l, sum);
 }
 
+static void check_joined(const struct sl_table *t, const struct sl_entry *e,
+                         struct totals *sum)
+{
+    sum->entries++;
+    sum->text_bytes += sl_entry_text_bytes(e);
+    check_client(t, e->client, e->session_id, sum);
+    assert(e->state == SL_JOINED && e->lock == NULL && e->session != NULL && "I12");
+    assert(!sl_list_empty(&e->of_session) && "I8");
+    assert((e->end_ms != SL_NEVER) == (e->timer != SL_HEAP_NONE) && "I7");
+    if (e->timer != SL_HEAP_NONE)
+        assert(t->heap.items[e->timer].owner == e &&
+               t->heap.items[e->timer].at == e->end_ms && "I7");
+}
+
+static void check_acquisition(const struct sl_table *t, const struct sl_acquisition *a,
+                              struct totals *sum)
+{
+    const struct sl_entry *e = a->entry;
+    assert((e == NULL) == !sl_list_empty(&a->in_list) && "I12");
+    if (e != NULL) {
+        assert(e->named == a && !a->ended && e->user == a->user && "I12");
+        assert((e->state == SL_WAITING || e->state == SL_HOLDING) && "I12");
+    }
+    if (!sl_list_empty(&a->joined) && sl_list_empty(&a->to_answer))
+        assert(e != NULL && e->state == SL_WAITING && "I12");
+    for (const struct sl_list *n = a->joined.next; n != &a->joined; n = n->next) {
+        const struct sl_entry *j = sl_container_of(n, const struct sl_entry, in_list);
+        assert(j->named == a && "I12");
+        check_joined(t, j, sum);
+    }
+}
+
+static void check_requests(const struct sl_table *t, struct totals *sum)
+{
+    void *some[64];
+    uint64_t cursor = 0;
+    do {
+        size_t n = sl_index_scan(&t->requests.index, &cursor, some,
+                                 sizeof some / sizeof *some);
+        for (size_t i = 0; i < n; i++) check_acquisition(t, some[i], sum);
+    } while (cursor != 0);
+}
+
 void sl_table_check(const struct sl_table *t)
 {
     void *some[64];
@@ -239,6 +283,7 @@ void sl_table_check(const struct sl_table *t)
         size_t n = sl_index_scan(&t->index, &cursor, some, sizeof some / sizeof *some);
         for (size_t i = 0; i < n; i++) check_lock(t, some[i], &sum);
     } while (cursor != 0);
+    check_requests(t, &sum);
     assert(sum.entries == t->entries && sum.rosters == t->roster_count && "I8");
     assert(sum.waiting == t->waiting && sum.awaited == t->awaited_count && "I8");
     assert(sum.text_bytes == t->text_bytes && "I8");

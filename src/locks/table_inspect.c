@@ -68,6 +68,9 @@ void sl_table_view_entry(const struct sl_table *t, const struct sl_entry *e,
         .note = {e->text == NULL ? NULL : e->text + e->value_bytes, e->note_bytes},
         .name = sl_client_name(e->client),
         .address = sl_client_address(e->client)};
+    if (e->named == NULL) return;
+    out->request = sl_acquisition_id(e->named);
+    out->digest = e->named->digest;
 }
 
 bool sl_table_inspect_grant(const struct sl_table *t, struct sl_now now,
@@ -260,7 +263,7 @@ size_t sl_table_bytes(const struct sl_table *t)
     return t->text_bytes + t->index.count * (sizeof(struct sl_lock) + SL_MALLOC_BYTES) +
            t->entries * ENTRY_BYTES + t->roster_count * ROSTER_BYTES +
            sl_index_bytes(&t->index) + t->heap.size * sizeof *t->heap.items +
-           sl_clients_bytes(&t->clients) +
+           sl_clients_bytes(&t->clients) + sl_requests_bytes(&t->requests) +
            t->drain_count * (t->limits.key_bytes_max + SL_MALLOC_BYTES);
 }
 
@@ -269,6 +272,7 @@ void sl_table_stats(const struct sl_table *t, struct sl_table_stats *out)
     *out = (struct sl_table_stats){.keys = t->index.count,
                                    .entries = t->entries,
                                    .waiters = t->waiting,
+                                   .requests = t->requests.index.count,
                                    .drains = t->drain_count,
                                    .bytes = sl_index_bytes(&t->index) +
                                             t->heap.size * sizeof *t->heap.items,

@@ -5,6 +5,7 @@
 #include "base/heap.h"
 #include "base/index.h"
 #include "locks/lock.h"
+#include "locks/requests.h"
 #include "locks/table.h"
 
 struct sl_table {
@@ -32,6 +33,8 @@ struct sl_table {
     size_t awaited_count;   /* The number of these rosters. */
     size_t recheck_left;    /* How many awaited rosters must still be rechecked. */
     struct sl_list ended_sessions;
+    struct sl_requests requests;
+    struct sl_list to_answer; /* Acquisitions whose joined attempts must be answered. */
     struct sl_list drains;
     uint32_t drain_count;
     const struct sl_table_recorder *recorder; /* Borrowed; NULL: none. */
@@ -322,6 +325,47 @@ void sl_table_note_unmark(const struct sl_table *t, struct sl_lock *l);
 /* --- Drains (table_drain.c) ------------------------------------------------ */
 
 void sl_table_free_drains(struct sl_table *t);
+
+/* --- Acquisitions with an id (table_request.c) ------------------------------- */
+
+/* Handle an attempt with an id. Returns SL_IS_NEW if it must be decided like a request without an id;
+ * then *found is an acquisition that was lost, or NULL. Otherwise returns the result of
+ * sl_table_acquire(). */
+#define SL_IS_NEW 2
+int sl_table_repeat(struct sl_table *t, struct sl_now now, struct sl_session *s,
+                    const struct sl_want *w, struct sl_acquisition **found,
+                    struct sl_grant *out);
+
+/* Whether other attempts have joined this waiter. */
+bool sl_table_is_joined(const struct sl_entry *e);
+
+/* Exchange this waiter, which others have joined, with the newest of them. Returns the JOINED entry
+ * that now belongs to the session of the waiter. */
+struct sl_entry *sl_table_pass_on(struct sl_table *t, struct sl_entry *e);
+
+/* Remove a waiter with an id from the queue, and make it a JOINED entry. */
+void sl_table_leave_queue(struct sl_table *t, struct sl_entry *e);
+
+/* The acquisition is held or has ended: have sl_table_next() answer the attempts that have joined. */
+void sl_table_answer_joined(struct sl_table *t, struct sl_acquisition *a);
+
+/* Answer the next of these attempts. Returns false if there is no effect. */
+bool sl_table_next_joined(struct sl_table *t, struct sl_now now, struct sl_effect *out);
+
+/* The grant or wait of this entry has ended. Its id, if it has one, is remembered, or forgotten. */
+void sl_table_end_named(struct sl_table *t, struct sl_now now, struct sl_entry *e);
+void sl_table_forget_named(struct sl_table *t, struct sl_entry *e);
+
+/* The connection of this entry was lost: keep its position for the next attempt, if it has an id. */
+void sl_table_lose_named(struct sl_table *t, struct sl_now now, struct sl_entry *e);
+
+/* --- Waits (table_next.c) ------------------------------------------------------ */
+
+/* Remove a waiter from its queue. */
+void sl_table_dequeue(struct sl_table *t, struct sl_entry *e);
+
+/* Remove a waiter or watcher. */
+void sl_table_stop_waiting(struct sl_table *t, struct sl_entry *e);
 
 /* --- Stealing (table_steal.c) ----------------------------------------------- */
 

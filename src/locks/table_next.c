@@ -8,7 +8,7 @@ static void tell(struct sl_effect *out, enum sl_effect_type type, struct sl_lock
     *out = (struct sl_effect){.type = type, .key = sl_lock_key(l), .session = s};
 }
 
-static void dequeue(struct sl_table *t, struct sl_entry *e)
+void sl_table_dequeue(struct sl_table *t, struct sl_entry *e)
 {
     struct sl_roster *r = e->lock->roster;
     sl_roster_dequeue(r, e);
@@ -17,10 +17,10 @@ static void dequeue(struct sl_table *t, struct sl_entry *e)
     sl_table_waiter_left(t, r);
 }
 
-static void stop_waiting(struct sl_table *t, struct sl_entry *e)
+void sl_table_stop_waiting(struct sl_table *t, struct sl_entry *e)
 {
     struct sl_lock *l = e->lock;
-    if (e->state == SL_WAITING) dequeue(t, e);
+    if (e->state == SL_WAITING) sl_table_dequeue(t, e);
     else {
         sl_list_remove(&e->in_list);
         l->roster->watchers--;
@@ -30,14 +30,30 @@ static void stop_waiting(struct sl_table *t, struct sl_entry *e)
     sl_table_drop_unused(t, l);
 }
 
+/* End an attempt that has joined another one, or a waiter that others have joined: these continue to
+ * wait. */
+static void leave_joined(struct sl_table *t, struct sl_entry *e)
+{
+    if (e->state != SL_JOINED) e = sl_table_pass_on(t, e);
+    sl_list_remove(&e->in_list);
+    sl_table_retire_entry(t, e);
+}
+
 /* Remove a waiter or watcher, and fill in the effect that tells it why. Returns
  * false if there is nothing to report because its session has ended. */
-static bool finish_wait(struct sl_table *t, struct sl_entry *e,
+static bool finish_wait(struct sl_table *t, struct sl_now now, struct sl_entry *e,
                         enum sl_effect_type type, struct sl_effect *out)
 {
     bool tells = !e->session->ended;
-    tell(out, type, e->lock, e->session);
-    stop_waiting(t, e);
+    *out = (struct sl_effect){.type = type, .session = e->session};
+    out->key = e->lock != NULL ? sl_lock_key(e->lock) : sl_acquisition_key(e->named);
+    if (e->state == SL_JOINED || sl_table_is_joined(e)) leave_joined(t, e);
+    else {
+        /* The reply is nil, so a duplicate that arrives later must not be granted. */
+        if (type == SL_EFFECT_TIMED_OUT) sl_table_end_named(t, now, e);
+        else sl_table_forget_named(t, e);
+        sl_table_stop_waiting(t, e);
+    }
     if (!tells) sl_table_free_retired(t);
     return tells;
 }
@@ -48,7 +64,11 @@ void sl_table_withdraw(struct sl_table *t, struct sl_session *s)
     while (!sl_list_empty(&s->mine)) {
         struct sl_entry *e = sl_container_of(s->mine.prev, struct sl_entry, of_session);
         if (e->state == SL_HOLDING) return;
-        stop_waiting(t, e);
+        if (e->state == SL_JOINED || sl_table_is_joined(e)) leave_joined(t, e);
+        else {
+            sl_table_forget_named(t, e);
+            sl_table_stop_waiting(t, e);
+        }
         sl_table_free_retired(t);
     }
 }
@@ -81,7 +101,7 @@ static bool next_due(struct sl_table *t, struct sl_now now, struct sl_effect *ou
         sl_table_recheck(t, e->lock->roster);
         return false;
     }
-    return finish_wait(t, e, SL_EFFECT_TIMED_OUT, out);
+    return finish_wait(t, now, e, SL_EFFECT_TIMED_OUT, out);
 }
 
 /* End one entry of an ended session. Returns false if there is no effect. */
@@ -98,8 +118,7 @@ static bool next_of_ended(struct sl_table *t, struct sl_now now, struct sl_effec
     }
     struct sl_entry *e = sl_container_of(s->mine.next, struct sl_entry, of_session);
     if (e->state != SL_HOLDING) {
-        stop_waiting(t, e);
-        sl_table_free_retired(t);
+        finish_wait(t, now, e, SL_EFFECT_TIMED_OUT, out);
         return false;
     }
     tell(out, SL_EFFECT_ENDED, e->lock, NULL);
@@ -151,8 +170,11 @@ static struct sl_entry *first_waiter(const struct sl_roster *r)
 static void grant(struct sl_table *t, struct sl_now now, struct sl_entry *e,
                   struct sl_effect *out)
 {
+    /* A grant without a lease belongs to the newest attempt. */
+    if (sl_table_is_joined(e)) sl_table_pass_on(t, e);
     tell(out, SL_EFFECT_GRANTED, e->lock, e->session);
-    dequeue(t, e);
+    sl_table_dequeue(t, e);
+    if (e->named != NULL) sl_table_answer_joined(t, e->named);
     sl_table_grant_entry(t, now, e, e->session, &out->grant);
 }
 
@@ -161,7 +183,7 @@ static void grant(struct sl_table *t, struct sl_now now, struct sl_entry *e,
 static bool grant_by_force(struct sl_table *t, struct sl_now now, struct sl_entry *e,
                            struct sl_effect *out)
 {
-    if (e->session->ended) return finish_wait(t, e, SL_EFFECT_TIMED_OUT, out);
+    if (e->session->ended) return finish_wait(t, now, e, SL_EFFECT_TIMED_OUT, out);
     sl_table_steal(t, now, e->lock->roster);
     e->overlaps = true;
     grant(t, now, e, out);
@@ -186,7 +208,7 @@ static bool next_recheck(struct sl_table *t, struct sl_now now, struct sl_effect
     struct sl_lock *l = r->lock;
     if (next_expired(t, now, l, out)) return true;
     if (r->waiters > 0 && sl_table_drained(t, sl_lock_key(l)))
-        return finish_wait(t, first_waiter(r), SL_EFFECT_REFUSED, out);
+        return finish_wait(t, now, first_waiter(r), SL_EFFECT_REFUSED, out);
     if (sl_table_next_stolen(t, now, r, out)) return true;
     sl_roster_plan(r);
     struct sl_entry *e = sl_lock_next(l);
@@ -196,13 +218,13 @@ static bool next_recheck(struct sl_table *t, struct sl_now now, struct sl_effect
             if (may_grant(t, now)) return grant_by_force(t, now, e, out);
         }
         e = next_seen(t, now, r);
-        if (e != NULL) return finish_wait(t, e, SL_EFFECT_SEEN, out);
+        if (e != NULL) return finish_wait(t, now, e, SL_EFFECT_SEEN, out);
         sl_list_remove(&r->recheck);
         return false;
     }
     /* Rule 5 in README.md: check the session and the deadline again. */
     if (e->session->ended || e->end_ms <= now.ms)
-        return finish_wait(t, e, SL_EFFECT_TIMED_OUT, out);
+        return finish_wait(t, now, e, SL_EFFECT_TIMED_OUT, out);
     grant(t, now, e, out);
     return true;
 }
@@ -226,13 +248,16 @@ bool sl_table_next(struct sl_table *t, struct sl_now now, struct sl_effect *out)
     sl_table_free_retired(t);
     sl_table_end_recovery(t, now);
     for (uint32_t quiet = 0; quiet < QUIET_STEPS_MAX; quiet++) {
-        if (!sl_list_empty(&t->recheck)) {
+        if (!sl_list_empty(&t->to_answer)) {
+            if (sl_table_next_joined(t, now, out)) return true;
+        } else if (!sl_list_empty(&t->recheck)) {
             if (next_recheck(t, now, out)) return true;
         } else if (!sl_list_empty(&t->ended_sessions)) {
             if (next_of_ended(t, now, out)) return true;
         } else if (t->heap.count > 0 && t->heap.items[0].at <= now.ms) {
             if (next_due(t, now, out)) return true;
-        } else if (t->recheck_left > 0) recheck_one_more(t);
+        } else if (sl_requests_expire(&t->requests, now.ms)) continue;
+        else if (t->recheck_left > 0) recheck_one_more(t);
         else {
             sl_heap_trim(&t->heap, (uint32_t)t->waiting);
             return false;
@@ -245,6 +270,8 @@ bool sl_table_next(struct sl_table *t, struct sl_now now, struct sl_effect *out)
 sl_ms sl_table_due(const struct sl_table *t)
 {
     sl_ms due = t->heap.count > 0 ? t->heap.items[0].at : SL_NEVER;
+    sl_ms forget = sl_requests_due(&t->requests);
+    if (forget < due) due = forget;
     return t->recovering_until_ms != 0 && t->recovering_until_ms < due
                ? t->recovering_until_ms
                : due;

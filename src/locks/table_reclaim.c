@@ -23,7 +23,8 @@ static int check_record(const struct sl_table *t, const struct sl_session *s,
     if (v->fence == 0 || v->fence > t->fence) return SLUICE_EINVAL;
     if (!v->shared && (v->units == 0 || v->units > SLUICE_UNITS_MAX))
         return SLUICE_EINVAL;
-    if (key.n > UINT16_MAX || v->value.n > UINT16_MAX || v->note.n > UINT16_MAX)
+    if (key.n > UINT16_MAX || v->value.n > UINT16_MAX || v->note.n > UINT16_MAX ||
+        v->request.n > SL_REQUEST_ID_MAX)
         return SLUICE_ETOOBIG;
     return SLUICE_OK;
 }
@@ -123,6 +124,35 @@ static void drop_expired(struct sl_table *t, struct sl_lock *l, sl_fence fence)
     }
 }
 
+/* Find or add the acquisition of a reported grant. Sets *out to NULL if the grant has no id. If another
+ * grant with a higher fence has the same id, that one keeps it. Returns SLUICE_OK or SLUICE_ENOMEM. */
+static int name_record(struct sl_table *t, const struct sl_session *s,
+                       const struct sl_grant_view *v, struct sl_bytes key,
+                       struct sl_acquisition **out)
+{
+    *out = NULL;
+    if (v->request.n == 0) return SLUICE_OK;
+    struct sl_acquisition *a = sl_requests_find(&t->requests, s->user, key, v->request);
+    if (a == NULL)
+        a = sl_requests_add(&t->requests, s->user, key, v->request, v->digest);
+    if (a == NULL) return SLUICE_ENOMEM;
+    if (a->entry != NULL && a->entry->state == SL_HOLDING && a->entry->fence > v->fence)
+        return SLUICE_OK;
+    *out = a;
+    return SLUICE_OK;
+}
+
+/* Connect a reported grant with its acquisition. Attempts that wait for it get the grant. */
+static void take_name(struct sl_table *t, struct sl_entry *e, struct sl_acquisition *a)
+{
+    struct sl_entry *before = a->entry;
+    if (before != NULL && before->state == SL_HOLDING) before->named = NULL;
+    else if (before != NULL) sl_table_leave_queue(t, before);
+    sl_requests_revive(a);
+    a->entry = e;
+    sl_table_answer_joined(t, a);
+}
+
 static int reclaim_entry(struct sl_table *t, struct sl_now now, struct sl_session *s,
                          const struct sl_grant_view *v, struct sl_lock *l,
                          const struct sl_want *w)
@@ -158,8 +188,15 @@ static int reclaim_entry(struct sl_table *t, struct sl_now now, struct sl_sessio
     e->stolen = v->asked; /* Its thief has left, or was granted the lock by force. */
     r->stolen += v->asked;
     sl_table_count_entry(t, e);
+    if (e->named != NULL) take_name(t, e, e->named);
     sl_table_recheck(t, r);
     return SLUICE_OK;
+}
+
+/* Whether name_record() has added this acquisition. */
+static bool is_unused(const struct sl_acquisition *a)
+{
+    return a->entry == NULL && sl_list_empty(&a->in_list);
 }
 
 /* Add a grant that is not in the table yet. */
@@ -167,23 +204,26 @@ static int reclaim_new(struct sl_table *t, struct sl_now now, struct sl_session 
                        const struct sl_grant_view *v, struct sl_bytes key,
                        struct sl_lock *l)
 {
-    const struct sl_want w = {.key = key,
-                              .shared = v->shared,
-                              .per = v->per,
-                              .buckets = v->buckets,
-                              .units = v->units,
-                              .priority = v->priority,
-                              .lease_ms = !v->leased       ? 0
-                                          : v->left_ms > 0 ? v->left_ms
-                                                           : 1,
-                              .value = v->value,
-                              .note = v->note};
+    struct sl_want w = {.key = key,
+                        .shared = v->shared,
+                        .per = v->per,
+                        .buckets = v->buckets,
+                        .units = v->units,
+                        .priority = v->priority,
+                        .lease_ms = !v->leased       ? 0
+                                    : v->left_ms > 0 ? v->left_ms
+                                                     : 1,
+                        .value = v->value,
+                        .note = v->note};
     if (l == NULL && sl_index_reserve(&t->index) != SLUICE_OK) return SLUICE_ENOMEM;
+    if (name_record(t, s, v, key, &w.named) != SLUICE_OK) return SLUICE_ENOMEM;
     if (l == NULL && sl_want_is_plain(&w) && !v->asked && !v->overlapping)
         return reclaim_inline(t, now, s, v, key);
     if (l == NULL) l = sl_table_add_lock(t, key);
-    if (l == NULL) return SLUICE_ENOMEM;
-    return reclaim_entry(t, now, s, v, l, &w);
+    int status = l == NULL ? SLUICE_ENOMEM : reclaim_entry(t, now, s, v, l, &w);
+    if (status != SLUICE_OK && w.named != NULL && is_unused(w.named))
+        sl_requests_forget(&t->requests, w.named);
+    return status;
 }
 
 /* Like reclaim_new(), for the client that the record names. The session may have a

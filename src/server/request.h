@@ -24,6 +24,7 @@ enum sl_verb {
     SL_VERB_NONE, /* No arbiter: AUTH and RESET, which can be kept as well. */
     SL_VERB_ACQUIRE,
     SL_VERB_RELEASE,
+    SL_VERB_CANCEL,
     SL_VERB_EXTEND,
     SL_VERB_CHECK,
     SL_VERB_READ,
@@ -93,6 +94,7 @@ struct request {
             sl_fence fence;
             sl_ms ms; /* EXTEND: the lease. AWAIT: the timeout. */
             struct sl_bytes value;
+            struct sl_bytes id; /* CANCEL */
             bool yes; /* READ MAJORITY, AWAIT FREE, BREAK NOW, DRAIN ON, NODES ADD */
         };
         struct {

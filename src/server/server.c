@@ -249,6 +249,9 @@ static int make_table(struct server *s)
         .key_bytes_max = (uint32_t)set->key_bytes_max,
         .value_bytes_max = (uint32_t)set->value_bytes_max,
         .drains_max = (uint32_t)set->drains_max,
+        .requests_max = (uint32_t)set->requests_max,
+        .request_keep_ms = set->request_keep_ms,
+        .linger_ms = set->linger_ms,
         .grain_ms = 1,
     };
     if (getrandom(&s->seed, sizeof s->seed, 0) != sizeof s->seed ||

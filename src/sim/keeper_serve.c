@@ -698,6 +698,7 @@ void ksim_serve_effects(struct ksim_world *w, uint32_t i)
             case SL_EFFECT_EXPIRED:
             case SL_EFFECT_ENDED:
             case SL_EFFECT_SEEN:
+            case SL_EFFECT_CANCELLED:
             case SL_EFFECT_WITHDRAWN:
             case SL_EFFECT_THIEF_WAITS: break;
         }

@@ -387,6 +387,45 @@ def holders_are_told(t, at):
 
 
 @test
+def a_repeated_request_gets_its_grant_through_another_node(t):
+    live = shared(t)
+    id_ = b"an id of 16 byte"
+    nodes = live.roles()
+    for n, (first, second, third) in enumerate((nodes, nodes[1:] + nodes[:1], nodes[2:] + nodes[:2])):
+        a, b, c = live.clients(first, second, third)
+        key, other = "repeat%d" % n, "repeats%d" % n
+        fence = fence_of(a("ACQUIRE", key, "LEASE", 60000, "REQUEST", id_))
+        again = b("ACQUIRE", key, "LEASE", 60000, "REQUEST", id_)
+        check((again[0], again[5]), (fence, 1), "through another node")
+        check_error(c("ACQUIRE", key, "LEASE", 50000, "REQUEST", id_), "MISMATCH")
+        fence = c.acquire(other, "LEASE", 60000)
+        live.waits(third, a, "ACQUIRE", other, "LEASE", 60000, "WAIT", FOREVER, "REQUEST", id_)
+        b.send("ACQUIRE", other, "LEASE", 60000, "WAIT", FOREVER, "REQUEST", id_)
+        a.reset()
+        check(c("RELEASE", other, fence), 1)
+        fence = fence_of(b.reply())
+        check(c("CANCEL", other, id_), 2)
+        check(b("CHECK", other, fence), 0)
+        check_error(b("ACQUIRE", other, "LEASE", 60000, "REQUEST", id_), "ENDED")
+        check(c("CANCEL", key, id_), 2)
+
+
+@test
+def a_repeated_request_gets_its_grant_from_the_next_keeper(t):
+    with trio(t) as (live, keeper, one, two):
+        id_ = b"an id of 16 byte"
+        a, b = live.clients(one, two)
+        leases = {"short": 8000, "long": 600000}
+        fences = {key: fence_of(a("ACQUIRE", key, "LEASE", ms, "REQUEST", id_)) for key, ms in leases.items()}
+        live[keeper].kill()
+        for key, ms in leases.items():
+            got = until(lambda: [x for x in [b("ACQUIRE", key, "LEASE", ms, "WAIT", 1, "REQUEST", id_)]
+                                 if not isinstance(x, Error) or x.word not in PASSING], "there is a keeper")[0]
+            check((fence_of(got), got[5]), (fences[key], 1), "the grant of " + key)
+        check_error(b("ACQUIRE", "long", "LEASE", 1000, "REQUEST", id_), "MISMATCH")
+
+
+@test
 def subscribers_at_every_node_receive_all_events(t):
     live = shared(t)
     listeners = [live.client(i, protocol) for i in live.roles() for protocol in (2, 3)]

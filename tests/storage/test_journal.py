@@ -276,7 +276,7 @@ def check_counts_frames_records_and_items(t):
     path = make(t, START + LEASES)
     end = sum(frames(path)[-1])
     c = counts(t, path)
-    check(c, {"format": "1", "owner": "server", "in_use": "no", "frames": "3", "records": "8",
+    check(c, {"format": "2", "owner": "server", "in_use": "no", "frames": "3", "records": "8",
               "items": "5", "bytes": str(end), "incomplete_bytes": "0", "position": "2",
               "durable_position": c["durable_position"], "clean": "no", "life": "same", "held": "5",
               "ignored": "0", "wait_ms": "0"})
@@ -317,7 +317,7 @@ def bad_input_is_reported(t):
     path = make(t, START + LEASES)
     os.mkdir(t.path("empty"))
     header = content(path)[:HEADER_BYTES]
-    for name, data in (("text", b"hello\n"), ("nothing", b""), ("newer", header[:16] + b"\x02" + header[17:]),
+    for name, data in (("text", b"hello\n"), ("nothing", b""), ("newer", header[:16] + b"\x03" + header[17:]),
                        ("header", header[:50] + b"\x01" + header[51:])):
         os.mkdir(t.path(name))
         with open(t.path(name + "/journal"), "wb") as f:
@@ -331,13 +331,13 @@ def bad_input_is_reported(t):
                                     ("data.txt", 66, "Not a directory"),
                                     ("text", 65, "header"), ("nothing", 65, "header"),
                                     ("header", 65, "header"),
-                                    ("newer", 65, "format 2"), ("fifo", 65, "not a regular file"),
+                                    ("newer", 65, "format 3"), ("fifo", 65, "not a regular file"),
                                     ("link", 65, "not a regular file")):
             p = journal(t, verb, t.path(name))
             check((p.status, p.out), (status, ""), verb + " " + name)
             check_that(words in p.err, "it says %r: %s" % (words, p.err))
     for name, status, words in (("none", 66, "does not exist"), ("empty", 66, "no journal"),
-                                ("newer", 65, "format 2"), ("fifo", 65, "not a regular file")):
+                                ("newer", 65, "format 3"), ("fifo", 65, "not a regular file")):
         p = journal(t, "forget", "--yes", t.path(name))
         check((p.status, p.out), (status, ""), "forget " + name)
         check_that(words in p.err, "it says %r: %s" % (words, p.err))

@@ -36,6 +36,7 @@ static const char *word_of(enum sl_effect_type type)
         case SL_EFFECT_EXPIRED: return "expired";
         case SL_EFFECT_ENDED: return "ended";
         case SL_EFFECT_REFUSED: return "refused";
+        case SL_EFFECT_CANCELLED: return "cancelled";
         case SL_EFFECT_SEEN: return "sees";
         case SL_EFFECT_ASKED: return "asked";
         case SL_EFFECT_WITHDRAWN: return "withdrawn";
@@ -66,6 +67,9 @@ struct stage *stage_open(uint32_t waiters_max, sl_ms grain_ms)
                                            .key_bytes_max = 100,
                                            .value_bytes_max = 100,
                                            .drains_max = 2,
+                                           .requests_max = 20,
+                                           .request_keep_ms = 1000,
+                                           .linger_ms = 100,
                                            .grain_ms = grain_ms};
     struct stage *s = calloc(1, sizeof *s);
     s->table = sl_table_new(&limits, (struct sl_hash_key){42, 0});

@@ -167,15 +167,17 @@ UNIT_TEST(the_encoding_does_not_change)
                                                .buckets = 1,
                                                .priority = -1,
                                                .left_ms = SL_NEVER,
-                                               .value = text("v")}};
+                                               .value = text("v"),
+                                               .request = text("an id of 16 byte"),
+                                               .digest = 77}};
     sl_failover_write(&w, &m);
     static const char wanted[] =
         "*6\r\n$4\r\nR.DO\r\n$1\r\n7\r\n$3\r\n120\r\n$1\r\n0\r\n$1\r\n1\r\n$1\r\nx\r\n"
-        "*16\r\n$6\r\nR.HELD\r\n$1\r\n7\r\n$1\r\n1\r\n$1\r\n3\r\n$1\r\nk\r\n$1\r\n9\r\n"
+        "*18\r\n$6\r\nR.HELD\r\n$1\r\n7\r\n$1\r\n1\r\n$1\r\n3\r\n$1\r\nk\r\n$1\r\n9\r\n"
         "$1\r\n8\r\n$1\r\n1\r\n$1\r\n1\r\n$1\r\n2\r\n$1\r\n1\r\n$2\r\n-1\r\n$2\r\n-"
         "1\r\n$1\r\n0\r\n$"
         "1\r\nv\r\n"
-        "$0\r\n\r\n";
+        "$0\r\n\r\n$16\r\nan id of 16 byte\r\n$2\r\n77\r\n";
     assert_int_equal(w.n, sizeof wanted - 1);
     assert_memory_equal(w.buffer, wanted, w.n);
     sl_resp_writer_free(&w);
@@ -205,8 +207,8 @@ UNIT_TEST(an_invalid_message_is_rejected)
     assert_true(reads("R.GONE 1 2\r\n"));
     assert_false(reads("R.GONE 1 x\r\n"));
     assert_false(reads("R.HELD 7 1 3 k 9 4 0 1 1 1 0 1000 0 v\r\n"));
-    assert_true(reads("R.HELD 7 1 3 k 9 4 0 1 1 1 0 1000 0 v n\r\n"));
-    assert_false(reads("R.HELD 7 1 3 k 9 4 2 1 1 1 0 1000 0 v n\r\n"));
+    assert_true(reads("R.HELD 7 1 3 k 9 4 0 1 1 1 0 1000 0 v n \"\" 0\r\n"));
+    assert_false(reads("R.HELD 7 1 3 k 9 4 2 1 1 1 0 1000 0 v n \"\" 0\r\n"));
 }
 
 int main(void)

@@ -322,7 +322,7 @@ UNIT_TEST(the_format_does_not_change)
     assert_int_equal(b.n, sizeof records);
     assert_memory_equal(b.at, records, sizeof records);
     assert_memory_equal(d.at,
-                        "sluice journal\n\0\1\0\0\0\1\0\0\0\1\1\1\1\1\1\1\1"
+                        "sluice journal\n\0\2\0\0\0\1\0\0\0\1\1\1\1\1\1\1\1"
                         "\1\1\1\1\1\1\1\1\5\0\0\0\0\0\0\0\0",
                         49);
     assert_int_equal(d.n, SL_HEADER_BYTES + SL_FRAME_HEADER_BYTES + sizeof records);

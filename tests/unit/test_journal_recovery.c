@@ -227,7 +227,7 @@ UNIT_TEST(other_files_are_not_journals)
     assert_int_equal(disk_recover(&d, &life, LAST), SL_RECOVERY_NOT_A_JOURNAL);
     assert_string_equal(held(), "");
     disk_begin(&d, 0);
-    d.at[16] = 2;
+    d.at[16] = SL_JOURNAL_FORMAT + 1;
     assert_int_equal(disk_recover(&d, &life, LAST), SL_RECOVERY_FORMAT);
     d.n = 0;
     assert_int_equal(disk_recover(&d, &life, LAST), SL_RECOVERY_NOT_A_JOURNAL);

@@ -30,13 +30,21 @@ static uint64_t draw_to(uint64_t max)
     }
 }
 
-static char bytes[3][5000];
+static char bytes[4][5000];
 
 static struct sl_bytes draw_bytes(char to[5000])
 {
     size_t n = draw() % 4 == 0 ? 4096 : draw() % 20;
     for (size_t i = 0; i < n; i++) to[i] = (char)draw();
     return (struct sl_bytes){to, n};
+}
+
+/* The id of an acquisition, or none. */
+static struct sl_bytes draw_id(void)
+{
+    struct sl_bytes id = {bytes[3], draw() % 2 == 0 ? 0 : 16 + draw() % 113};
+    for (size_t i = 0; i < id.n; i++) bytes[3][i] = (char)draw();
+    return id;
 }
 
 static struct sl_grant_view draw_view(void)
@@ -55,7 +63,9 @@ static struct sl_grant_view draw_view(void)
         .left_ms = left_ms,
         .unsure_ms = leased ? (sl_ms)draw_to((uint64_t)left_ms) : 0,
         .value = draw_bytes(bytes[1]),
-        .note = draw_bytes(bytes[2])};
+        .note = draw_bytes(bytes[2]),
+        .request = draw_id(),
+        .digest = draw_to(SL_FENCE_MAX)};
 }
 
 static bool same_bytes(struct sl_bytes a, struct sl_bytes b)
@@ -69,7 +79,8 @@ static void assert_same(const struct sl_grant_view *a, const struct sl_grant_vie
                 a->leased == b->leased && a->units == b->units && a->per == b->per &&
                 a->buckets == b->buckets && a->priority == b->priority &&
                 a->left_ms == b->left_ms && a->origin == b->origin &&
-                a->unsure_ms == b->unsure_ms);
+                a->unsure_ms == b->unsure_ms && a->digest == b->digest);
+    assert_true(same_bytes(a->request, b->request));
     assert_true(same_bytes(a->value, b->value) && same_bytes(a->note, b->note));
 }
 
@@ -119,7 +130,7 @@ static struct sl_bytes text(const char *at)
 static bool reads(size_t at, const char *word)
 {
     static const char *const good[SL_RECORD_FIELDS] = {
-        "k", "5", "7", "0", "1", "1", "1", "-3", "1000", "20", "", ""};
+        "k", "5", "7", "0", "1", "1", "1", "-3", "1000", "20", "", "", "", "0"};
     struct sl_bytes words[SL_RECORD_FIELDS];
     struct sl_grant_view v;
     struct sl_bytes key;
@@ -155,6 +166,9 @@ static void an_invalid_record_is_rejected(void **state)
     assert_false(reads(8, "-2"));
     assert_false(reads(9, "-1"));
     assert_true(reads(10, "anything"));
+    assert_false(reads(12, "fifteen bytes.."));
+    assert_true(reads(12, "sixteen bytes..."));
+    assert_false(reads(13, ""));
 }
 
 static void a_number_is_digits_alone(void **state)

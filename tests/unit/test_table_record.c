@@ -465,7 +465,9 @@ UNIT_TEST(a_grant_with_all_its_fields_is_written_and_read)
                               .value = bytes("value"),
                               .note = bytes("a note"),
                               .name = bytes("worker"),
-                              .address = bytes("127.0.0.1:5")},
+                              .address = bytes("127.0.0.1:5"),
+                              .request = bytes("an id of 18 bytes."),
+                              .digest = 0x1edcba98765432},
                          got;
     size_t n = (size_t)(sl_grant_write(text, &v) - text);
     assert_true(sl_grant_read((struct sl_bytes){text, n}, &got));
@@ -481,9 +483,12 @@ UNIT_TEST(a_grant_with_all_its_fields_is_written_and_read)
     assert_memory_equal(got.note.at, "a note", got.note.n);
     assert_memory_equal(got.name.at, "worker", got.name.n);
     assert_memory_equal(got.address.at, "127.0.0.1:5", got.address.n);
+    assert_int_equal(got.request.n, 18);
+    assert_memory_equal(got.request.at, v.request.at, 18);
+    assert_true(got.digest == v.digest);
     for (size_t i = 0; i < n; i++)
         assert_false(sl_grant_read((struct sl_bytes){text, i}, &got));
-    text[0] = (char)128;
+    text[1] = 3; /* 512 is not a flag. */
     assert_false(sl_grant_read((struct sl_bytes){text, n}, &got));
 }
 
@@ -498,11 +503,12 @@ UNIT_TEST(an_ordinary_grant_is_written_without_its_numbers_and_without_a_note)
                                    .value = bytes("value"),
                                    .address = bytes("127.0.0.1:5")};
     size_t n = (size_t)(sl_grant_write(text, &v) - text);
-    assert_int_equal(n, 5 + 11 + 5);
+    assert_int_equal(n, 6 + 11 + 5);
     assert_true(sl_grant_read((struct sl_bytes){text, n}, &got));
     assert_true(got.user == 0 && got.units == 1 && got.per == 1 && got.buckets == 1);
     assert_int_equal(got.origin, 0);
     assert_true(got.priority == 0 && got.note.n == 0 && got.name.n == 0);
+    assert_int_equal(got.request.n, 0);
     assert_int_equal(got.value.n, 5);
     assert_memory_equal(got.value.at, "value", 5);
     assert_int_equal(got.address.n, 11);

@@ -191,6 +191,7 @@ static void acquire(struct request *r)
     }
     sl_state_change(s);
     int status = sl_table_acquire(s->table, s->now, &r->c->session->s, &r->want, &g);
+    if (status == SLUICE_OK && g.replay && sl_local_waits_for_others(r)) return;
     if (status == SLUICE_OK) sl_local_granted(r, &g);
     else if (status == SL_WAITS) wait_in_table(r, r->want.lease_ms);
     else if (status == SLUICE_EFENCES) sl_state_lack_fence(r);
@@ -207,6 +208,20 @@ static void acquire(struct request *r)
 
 /* --- RELEASE, EXTEND, CHECK, READ, AWAIT ------------------------------------------- */
 
+/* A client has released a grant. `tells`: the nodes do not know of this. */
+static void released(const struct request *r, const struct sl_ended *past, bool tells)
+{
+    struct server *s = r->s;
+    s->stats.releases++;
+    sl_histogram_add(&s->stats.hold_ms, past->held_ms);
+    if (!sl_pubsub_unheard(&s->pubsub))
+        sl_local_publish(s, &(struct sl_event){.type = SL_EVENT_RELEASED,
+                                               .key = r->key,
+                                               .fence = past->fence});
+    sl_local_count_stolen(s, r->key, past, true, sl_state_pending(s, r->key));
+    if (tells) sl_local_notify_gone(s, past->fence, false);
+}
+
 static void release(struct request *r)
 {
     struct server *s = r->s;
@@ -214,20 +229,26 @@ static void release(struct request *r)
     int n = sl_table_release(s->table, s->now, &r->c->session->s, r->key, r->fence,
                              &past);
     if (n == 0 && (may_be_held(r) || sl_local_waits_for_others(r))) return;
-    if (n == 1) {
-        s->stats.releases++;
-        sl_histogram_add(&s->stats.hold_ms, past.held_ms);
-        if (!sl_pubsub_unheard(&s->pubsub))
-            sl_local_publish(s, &(struct sl_event){.type = SL_EVENT_RELEASED,
-                                                   .key = r->key,
-                                                   .fence = past.fence});
-        sl_local_count_stolen(s, r->key, &past, true, sl_state_pending(s, r->key));
-        /* Report the end of the grant to other nodes. A node knows of the release only if its own
-         * client took the grant and named the fence. The node of a client that extended the lease
-         * does not know. */
-        if (past.leased || past.session_id != sl_conn_id(r->c) || r->fence == 0)
-            sl_local_notify_gone(s, past.fence, false);
+    /* A node knows of the release only if its own client took the grant and named the fence. The
+     * node of a client that extended the lease does not know. */
+    if (n == 1)
+        released(r, &past,
+                 past.leased || past.session_id != sl_conn_id(r->c) || r->fence == 0);
+    sl_request_answer_number(r, n);
+}
+
+static void cancel(struct request *r)
+{
+    struct server *s = r->s;
+    struct sl_ended past;
+    if (lacks_authority(r)) return;
+    sl_state_change(s);
+    int n = sl_table_cancel(s->table, s->now, &r->c->session->s, r->key, r->id, &past);
+    if (n < 0) {
+        sl_local_refuse(r, n);
+        return;
     }
+    if (n == 2) released(r, &past, true);
     sl_request_answer_number(r, n);
 }
 
@@ -402,6 +423,7 @@ static void submit(struct arbiter *a, struct request *r)
     switch (r->verb) {
         case SL_VERB_ACQUIRE: acquire(r); break;
         case SL_VERB_RELEASE: release(r); break;
+        case SL_VERB_CANCEL: cancel(r); break;
         case SL_VERB_EXTEND: extend(r); break;
         case SL_VERB_CHECK: check(r); break;
         case SL_VERB_READ: read_newest(r); break;
@@ -429,7 +451,7 @@ static void leave_table(struct request *r)
     if (r->outcome == SL_PARKED_EXTENSION && r->position != 0) sl_state_leave(r);
     if (r->on_disk) sl_state_forget(r);
     if (r->outcome == SL_PARKED_GRANT) sl_local_undo(r);
-    if (r->in_table) sl_table_withdraw(r->s->table, &r->c->session->s);
+    if (r->in_table) sl_table_lose(r->s->table, r->s->now, &r->c->session->s);
 }
 
 static void withdraw(struct arbiter *a, struct request *r)

@@ -72,6 +72,7 @@ static void answer_waiter(struct server *s, const struct session *n,
     else if (e->type == SL_EFFECT_REFUSED && pending != 0)
         sl_state_park(r, pending, SL_PARKED_TO_RUN); /* DRAIN is not durable yet. */
     else if (e->type == SL_EFFECT_REFUSED) sl_local_refuse(r, SLUICE_EDRAINED);
+    else if (e->type == SL_EFFECT_CANCELLED) sl_local_refuse(r, SLUICE_EENDED);
     else if (r->verb == SL_VERB_AWAIT) sl_request_answer_number(r, 0);
     else sl_local_refuse(r, status_of_timeout(s));
 }
@@ -80,6 +81,7 @@ static void answer_granted(struct server *s, struct session *n,
                            const struct sl_effect *e)
 {
     struct request *r = waiter_of(n);
+    if (r == NULL && e->grant.replay) return;
     if (r == NULL) {
         sl_table_take_back(s->table, s->now, &n->s, e->key, &e->grant);
         return;
@@ -188,6 +190,7 @@ static void apply(struct server *s, const struct sl_effect *e)
         case SL_EFFECT_GRANTED: answer_granted(s, n, e); break;
         case SL_EFFECT_TIMED_OUT:
         case SL_EFFECT_REFUSED:
+        case SL_EFFECT_CANCELLED:
         case SL_EFFECT_SEEN: answer_waiter(s, n, e); break;
         case SL_EFFECT_EXPIRED:
         case SL_EFFECT_ENDED: publish_ended(s, e); break;

@@ -59,6 +59,7 @@ static uint64_t notify_held(struct request *r, sl_fence fence, bool fresh)
 
 void sl_local_take_back(const struct request *r, const struct sl_grant *g)
 {
+    if (g->replay) return; /* The client may know the grant from an earlier reply. */
     sl_table_take_back(r->s->table, r->s->now, &r->c->session->s, r->key, g);
 }
 
@@ -77,9 +78,13 @@ static struct sl_bytes key_for_event(const struct request *r)
 static void answer_grant(struct request *r, const struct sl_grant *g)
 {
     struct server *s = r->s;
+    const struct answer a = {.status = SLUICE_OK, .grant = g};
+    if (g->replay) {
+        sl_request_answer(r, &a);
+        return;
+    }
     s->stats.grants++;
     if (g->lease_ms > 0) sl_state_given(s, g->lease_ms);
-    const struct answer a = {.status = SLUICE_OK, .grant = g};
     struct sl_bytes key = key_for_event(r);
     sl_request_answer(r, &a);
     sl_event_granted(s, key, g);
@@ -111,12 +116,12 @@ void sl_local_granted(struct request *r, const struct sl_grant *g)
     uint64_t need = sl_state_need(r->s);
     /* If the write fails, the connection is closed, and a grant without a lease ends with it. */
     if (g->lease_ms == 0) sl_input_holds(r->c);
-    else if (need == 0)
+    else if (need == 0 && !g->replay)
         need = sl_state_answers(
             r->s, &(struct sl_undo_change){.key = r->key, .fence = g->fence});
     /* If the keeper fails before the reply, the client's node must know of the grant, to drop it. */
     if (need == 0 || (need != SL_STATE_FAILED && r->c->proxy != NULL)) {
-        uint64_t note = notify_held(r, g->fence, true);
+        uint64_t note = notify_held(r, g->fence, !g->replay);
         if (need == 0) need = note;
     }
     answer_grant_at(r, g, need);
@@ -211,7 +216,7 @@ void sl_local_deliver(struct request *r, bool durable)
             /* If the journal was slow, the lease may have expired. */
             if (!sl_table_holds(r->s->table, r->s->now, r->key, g.fence))
                 sl_request_resume(r);
-            else answer_grant_at(r, &g, noted ? 0 : notify_held(r, g.fence, true));
+            else answer_grant_at(r, &g, noted ? 0 : notify_held(r, g.fence, !g.replay));
             break;
         }
         case SL_PARKED_EXTENSION:

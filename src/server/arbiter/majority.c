@@ -39,6 +39,7 @@ static const char *unsupported(const struct sl_want *w)
     if (w->shared) return "SHARED needs a single server or a cluster on etcd";
     if (w->units != 1 || (uint64_t)w->per * w->buckets != 1)
         return "PER, BUCKETS and UNITS need a single server or a cluster on etcd";
+    if (w->request.n > 0) return "REQUEST needs a single server or a cluster on etcd";
     if (w->lease_ms == 0)
         return "ACQUIRE needs LEASE in a cluster without etcd; add LEASE time, and "
                "EXTEND the lease before it expires";
@@ -169,6 +170,9 @@ static void submit(struct arbiter *a, struct request *r)
         case SL_VERB_RELEASE:
             submit_to_node(r, (struct sl_node_request){.type = SL_NODE_RELEASE,
                                                        .fence = r->fence});
+            break;
+        case SL_VERB_CANCEL:
+            refuse(r, "CANCEL needs a single server or a cluster on etcd");
             break;
         case SL_VERB_EXTEND:
             if (is_long_enough(r, r->ms))

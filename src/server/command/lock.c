@@ -2,8 +2,10 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/fnv.h"
 #include "base/glob.h"
 #include "base/number.h"
+#include "locks/requests.h"
 #include "server/command/dispatch.h"
 #include "server/observe/inspection.h"
 #include "server/observe/memory.h"
@@ -102,7 +104,8 @@ enum {
     OPTION_PRIORITY = 64,
     OPTION_VALUE = 128,
     OPTION_NOTE = 256,
-    OPTION_STEAL = 512
+    OPTION_STEAL = 512,
+    OPTION_REQUEST = 1024
 };
 
 struct acquire_options {
@@ -150,6 +153,27 @@ static bool read_text(struct call *call, size_t i, unsigned option,
     return true;
 }
 
+/* Whether argument i is a valid REQUEST id. If not, reply with an error. */
+static bool good_id(struct call *call, size_t i)
+{
+    if (i >= call->n) return reply_missing(call, "REQUEST");
+    size_t n = call->at[i].n;
+    if (n >= SL_REQUEST_ID_MIN && n <= SL_REQUEST_ID_MAX) return true;
+    sl_say_format(
+        call, "ERR",
+        "the REQUEST id must have %u to %u bytes (got %zu); draw a random id for "
+        "each acquisition",
+        SL_REQUEST_ID_MIN, SL_REQUEST_ID_MAX, n);
+    return false;
+}
+
+static bool read_request(struct call *call, size_t i, struct acquire_options *w)
+{
+    if (!good_id(call, i)) return false;
+    w->want->request = call->at[i];
+    return true;
+}
+
 static unsigned option_of(struct sl_bytes b)
 {
     static const struct {
@@ -159,7 +183,8 @@ static unsigned option_of(struct sl_bytes b)
                    {"VALUE", OPTION_VALUE},     {"PER", OPTION_PER},
                    {"BUCKETS", OPTION_BUCKETS}, {"UNITS", OPTION_UNITS},
                    {"SHARED", OPTION_SHARED},   {"PRIORITY", OPTION_PRIORITY},
-                   {"NOTE", OPTION_NOTE},       {"STEAL", OPTION_STEAL}};
+                   {"NOTE", OPTION_NOTE},       {"STEAL", OPTION_STEAL},
+                   {"REQUEST", OPTION_REQUEST}};
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         if (sl_word_is(b, options[i].text)) return options[i].option;
     return 0;
@@ -246,7 +271,8 @@ static bool reject_option(struct call *call, size_t i)
     else
         sl_say_unknown(call, "option", b,
                        SL_NAMES("SHARED", "PER", "BUCKETS", "UNITS", "WAIT", "LEASE",
-                                "PRIORITY", "STEAL", "AUTO", "VALUE", "NOTE"));
+                                "PRIORITY", "STEAL", "AUTO", "VALUE", "NOTE",
+                                "REQUEST"));
     return false;
 }
 
@@ -264,6 +290,8 @@ static bool read_options(struct call *call, struct acquire_options *w)
         if (o.option == OPTION_SHARED) w->want->shared = true;
         else if (o.option == OPTION_STEAL) {
             if (o.argument != 0) read_steal(call->at[o.argument], w);
+        } else if (o.option == OPTION_REQUEST) {
+            if (!read_request(call, o.argument, w)) return false;
         } else if (!((o.option & (OPTION_VALUE | OPTION_NOTE)) != 0
                          ? read_text(call, o.argument, o.option, w)
                          : read_number(call, o.argument, o.option, w)))
@@ -281,6 +309,33 @@ static bool read_options(struct call *call, struct acquire_options *w)
     return true;
 }
 
+static uint64_t add_text(uint64_t hash, struct sl_bytes b)
+{
+    return sl_fnv_add_bytes(sl_fnv_add(hash, b.n), b.at, b.n);
+}
+
+/* Returns a digest of the options that all attempts with the same REQUEST id must have: all but WAIT. The
+ * digest is in the journal, and other nodes compare it. */
+static uint64_t digest_of(const struct acquire_options *w)
+{
+    const struct sl_want *want = w->want;
+    const uint64_t numbers[] = {
+        want->shared,
+        want->per,
+        want->buckets,
+        want->units,
+        (uint64_t)want->lease_ms,
+        (uint64_t)want->priority,
+        (w->seen & OPTION_STEAL) != 0,
+        w->steal_auto,
+        (uint64_t)w->steal_millionths,
+    };
+    uint64_t hash = SL_FNV_START;
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        hash = sl_fnv_add(hash, numbers[i]);
+    return add_text(add_text(hash, want->value), want->note) & SL_FENCE_MAX;
+}
+
 void sl_do_acquire(struct call *call)
 {
     struct request r;
@@ -290,6 +345,7 @@ void sl_do_acquire(struct call *call)
     r.want = (struct sl_want){.key = r.key, .per = 1, .buckets = 1, .units = 1};
     if (!good_key(call) || !read_options(call, &w)) return;
     set_force(call->s, &w);
+    if (r.want.request.n > 0) r.want.digest = digest_of(&w);
     r.waits = r.want.wait_ms > 0;
     sl_request_submit(&r);
 }
@@ -303,7 +359,7 @@ static void about_key(struct request *r, struct call *call, enum sl_verb verb)
     r->key = call->at[1];
     r->fence = 0;
     r->ms = 0;
-    r->value = (struct sl_bytes){NULL, 0};
+    r->value = r->id = (struct sl_bytes){NULL, 0};
     r->yes = false;
 }
 
@@ -313,6 +369,15 @@ void sl_do_release(struct call *call)
     about_key(&r, call, SL_VERB_RELEASE);
     if (!good_key(call)) return;
     if (call->n > 2 && !fence_at(call, 2, &r.fence)) return;
+    sl_request_submit(&r);
+}
+
+void sl_do_cancel(struct call *call)
+{
+    struct request r;
+    about_key(&r, call, SL_VERB_CANCEL);
+    if (!good_key(call) || !good_id(call, 2)) return;
+    r.id = call->at[2];
     sl_request_submit(&r);
 }
 

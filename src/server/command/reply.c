@@ -5,14 +5,17 @@
 
 #include "server/observe/inspection.h"
 
-static void put_grant(struct sl_resp_writer *w, const struct sl_grant *g)
+static void put_grant(struct sl_resp_writer *w, const struct request *r,
+                      const struct sl_grant *g)
 {
-    sl_resp_array(w, 5);
+    bool has_id = r->want.request.n > 0;
+    sl_resp_array(w, has_id ? 6 : 5);
     sl_resp_integer(w, (int64_t)g->fence);
     sl_resp_integer(w, (int64_t)g->held);
     sl_resp_integer(w, g->lease_ms > 0 ? g->lease_ms : -1);
     sl_resp_integer(w, g->waited_ms);
     sl_resp_integer(w, g->overlapping ? 1 : 0);
+    if (has_id) sl_resp_integer(w, g->replay ? 1 : 0);
 }
 
 static void put_newest(struct sl_resp_writer *w, const struct sl_grant_view *v)
@@ -71,7 +74,7 @@ void sl_reply(struct call *call, const struct request *r, const struct answer *a
         if (r->verb == SL_VERB_ACQUIRE && a->status == SLUICE_EFULL)
             sl_resp_null_array(w);
         else reply_error(call, r, a);
-    } else if (r->verb == SL_VERB_ACQUIRE) put_grant(w, a->grant);
+    } else if (r->verb == SL_VERB_ACQUIRE) put_grant(w, r, a->grant);
     else if (a->inspection != NULL) sl_inspection_write(call, r, a->inspection);
     else if (r->verb == SL_VERB_READ) put_newest(w, a->newest);
     else sl_resp_integer(w, a->number);
