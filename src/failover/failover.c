@@ -230,7 +230,7 @@ static void export(struct sl_failover *f, sl_ms now_ms, struct sl_bytes key,
                    const struct sl_grant_view *v)
 {
     struct sl_route_session *n = sl_route_session_find(&f->route, v->session_id);
-    if (v->broken || (!v->leased && n == NULL)) return;
+    if (!v->leased && n == NULL) return;
     const struct sl_record x = sl_record_of(key, v, n != NULL ? n->id : 0,
                                             v->leased ? v->end_ms : SL_NEVER,
                                             v->leased ? now_ms : SL_NEVER);
@@ -271,6 +271,7 @@ bool sl_failover_reclaim_own(struct sl_failover *f, struct sl_now now, sl_ms *gi
                                      : sl_route_session_find(&f->route, x->session);
     const struct sl_grant_view v = sl_record_view(x, now.ms);
     bool added;
+    sl_guests_reported(&f->guests, now, &v, x->key);
     if (x->end_ms > now.ms && (x->leased || n != NULL) &&
         !sl_guests_withdrew(&f->guests, x->key, &v) &&
         sl_guests_reclaim(&f->guests, now, n == NULL ? NULL : n->session, NULL, &v,

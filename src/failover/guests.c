@@ -64,9 +64,14 @@ static const struct sl_guest *find_session(const struct sl_guests *g, uint64_t i
 
 /* --- Grants that have ended ---------------------------------------------------------------- */
 
+/* How a grant has ended. A broken grant ends when its lease expires: it may be reported with a later
+ * expiry. */
+enum end { RELEASED, BROKEN, REVOKED };
+
 struct ended {
     struct sl_list all;
     sl_fence fence;
+    enum end how;
 };
 
 static uint64_t hash_ended(const void *item, const struct sl_index *x)
@@ -81,24 +86,34 @@ static bool same_ended(const void *item, struct sl_bytes key)
 
 static const struct sl_index_kind ended_kind = {.hash = hash_ended, .same = same_ended};
 
-static bool has_ended(const struct sl_guests *g, sl_fence fence)
+static struct ended *find_ended(const struct sl_guests *g, sl_fence fence)
 {
     const struct sl_bytes key = {(const char *)&fence, sizeof fence};
-    return g->ended.count > 0 &&
-           sl_index_find(&g->ended, key, sl_hash_u64(fence, g->ended.seed)) != NULL;
+    return g->ended.count == 0
+               ? NULL
+               : sl_index_find(&g->ended, key, sl_hash_u64(fence, g->ended.seed));
+}
+
+static bool has_ended(const struct sl_guests *g, sl_fence fence, enum end how)
+{
+    const struct ended *x = find_ended(g, fence);
+    return x != NULL && x->how == how;
 }
 
 /* Remember a grant that has ended during the wait. If there is no memory for that, and a node reports
  * the grant, the grant is held again. */
-static void remember_ended(struct sl_guests *g, sl_fence fence)
+static void remember_ended(struct sl_guests *g, sl_fence fence, enum end how)
 {
-    if (has_ended(g, fence) || g->ended.count >= SL_ENDED_MAX) return;
-    struct ended *x = malloc(sizeof *x);
+    struct ended *x = find_ended(g, fence);
+    if (x != NULL && x->how == BROKEN) x->how = how;
+    if (x != NULL || g->ended.count >= SL_ENDED_MAX) return;
+    x = malloc(sizeof *x);
     if (x == NULL || sl_index_reserve(&g->ended) != SLUICE_OK) {
         free(x);
         return;
     }
     x->fence = fence;
+    x->how = how;
     sl_list_append(&g->ended_all, &x->all);
     sl_index_put(&g->ended, x, hash_ended(x, &g->ended));
 }
@@ -315,8 +330,22 @@ static bool is_quiet(const struct sl_guests *g, sl_ms now_ms)
 void sl_guests_gone(struct sl_guests *g, sl_ms now_ms, sl_fence fence, bool at_once)
 {
     if (!g->leads) return;
-    if (is_quiet(g, now_ms)) remember_ended(g, fence);
+    if (is_quiet(g, now_ms)) remember_ended(g, fence, RELEASED);
     sl_witness_gone(&g->witness, now_ms, fence, at_once);
+}
+
+void sl_guests_broke(struct sl_guests *g, sl_ms now_ms, sl_fence fence, bool ended)
+{
+    if (g->leads && is_quiet(g, now_ms))
+        remember_ended(g, fence, ended ? REVOKED : BROKEN);
+}
+
+void sl_guests_reported(struct sl_guests *g, struct sl_now now,
+                        const struct sl_grant_view *v, struct sl_bytes key)
+{
+    if (v->leased && is_quiet(g, now.ms) && has_ended(g, v->fence, REVOKED))
+        sl_table_restore_mark(g->table, now, key, sl_ms_after(now.ms, v->left_ms + 1),
+                              false);
 }
 
 /* Handle a reported grant that is already in the table. If it has no lease, its holder must be the
@@ -344,7 +373,8 @@ static bool reclaim_held(struct sl_guests *g, struct sl_now now,
 bool sl_guests_withdrew(const struct sl_guests *g, struct sl_bytes key,
                         const struct sl_grant_view *v)
 {
-    return has_ended(g, v->fence) || sl_withdrawn_has(&g->withdrawn, key, v) ||
+    return has_ended(g, v->fence, RELEASED) || has_ended(g, v->fence, REVOKED) ||
+           sl_withdrawn_has(&g->withdrawn, key, v) ||
            (g->own != NULL && sl_withdrawn_has(g->own, key, v));
 }
 
@@ -352,15 +382,17 @@ bool sl_guests_reclaim(struct sl_guests *g, struct sl_now now,
                        struct sl_session *session, const struct sl_guest *guest,
                        const struct sl_grant_view *v, struct sl_bytes key, bool *added)
 {
-    struct sl_grant_view held;
+    struct sl_grant_view held, reported = *v;
     bool good;
     *added = false;
+    if (has_ended(g, v->fence, BROKEN)) reported.broken = true;
     if (sl_table_inspect_grant(g->table, now, key, v->fence, &held)) {
-        good = reclaim_held(g, now, session, guest, &held, v, key);
+        good = reclaim_held(g, now, session, guest, &held, &reported, key);
         *added = held.leased && is_quiet(g, now.ms);
     } else
         good = *added = is_quiet(g, now.ms) && (v->leased || session != NULL) &&
-                        sl_table_reclaim(g->table, now, session, v, key) == SLUICE_OK;
+                        sl_table_reclaim(g->table, now, session, &reported, key) ==
+                            SLUICE_OK;
     if (good) g->reclaimed++;
     else g->refused++;
     return good;
@@ -442,7 +474,7 @@ static void receive_reclaim(struct sl_guests *g, struct sl_now now, uint32_t fro
      * table does not have were released. */
     bool known = sl_table_inspect_grant(g->table, now, m->key, v.fence, &held);
     bool over = from == g->resigner && !g->reads_journal && !known;
-    /* A lease that was broken during the wait is still in the table, and the later expiry counts. */
+    sl_guests_reported(g, now, &v, m->key);
     if (over || (!known && sl_guests_withdrew(g, m->key, &v)))
         send_gone(g, from, v.fence);
     else if (!sl_guests_reclaim(g, now, n == NULL ? NULL : n->session, n, &v, m->key,

@@ -170,8 +170,19 @@ size_t sl_guests_held(struct sl_guests *g, struct sl_now now, const struct sl_gu
                       struct sl_bytes key, sl_fence fence, bool fresh,
                       struct sl_failover_message out[2]);
 
-/* A grant has ended. `at_once`: the holder may not know that. */
+/* A grant has ended, and this is durable if it must be. `at_once`: the holder may not know that. */
 void sl_guests_gone(struct sl_guests *g, sl_ms now_ms, sl_fence fence, bool at_once);
+
+/* An operator has broken a grant, or a thief was granted the lock by force. `ended`: the grant has ended
+ * with that (BREAK NOW). The ledgers of the nodes still have the grant. They drop it when
+ * sl_guests_gone() is called, or its lease expires: before the record is durable, the next keeper must
+ * learn of the grant from them. */
+void sl_guests_broke(struct sl_guests *g, sl_ms now_ms, sl_fence fence, bool ended);
+
+/* A ledger has this grant. If BREAK NOW has ended it during the wait, the mark of its key lasts until
+ * the reported expiry. Call this before sl_guests_withdrew(). */
+void sl_guests_reported(struct sl_guests *g, struct sl_now now,
+                        const struct sl_grant_view *v, struct sl_bytes key);
 
 /* Add a reported grant to the table. `session` is that of its holder; NULL: the holder has left.
  * `guest` is the holder if it is a guest. Returns false if the grant can no longer be held. Sets

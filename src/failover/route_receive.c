@@ -154,7 +154,10 @@ static void receive_gone(struct sl_route *r, const struct sl_failover_message *m
 {
     for (size_t i = 0; i < m->gone_count; i++) {
         struct sl_record *x = sl_ledger_find(&r->ledger, m->gone[i]);
-        if (x != NULL) sl_ledger_drop(&r->ledger, x);
+        /* A new keeper must learn the expiry of a grant that it has ended. It answers the report of this
+         * record with GONE again. */
+        if (x == NULL || (r->handing && x->route != r->number)) continue;
+        sl_ledger_drop(&r->ledger, x);
     }
 }
 

@@ -77,8 +77,10 @@ static int reclaim_again(struct sl_table *t, struct sl_now now,
     if ((e == NULL ? l->user : e->user) != user_of(s, v)) return SLUICE_EINVAL;
     if ((e == NULL ? sl_inline_session_id(l) : e->session_id) == 0 && s != NULL)
         return SLUICE_EINVAL;
-    if (v->broken && e == NULL) l->flags |= SL_INLINE_BROKEN;
-    if (v->broken && e != NULL) e->broken = true;
+    /* A grant that was stolen cannot be extended either. */
+    bool broken = v->broken || v->asked;
+    if (broken && e == NULL) l->flags |= SL_INLINE_BROKEN;
+    if (broken && e != NULL) e->broken = true;
     merge_end(t, p, now, v);
     return SLUICE_OK;
 }
@@ -266,7 +268,15 @@ int sl_table_reclaim(struct sl_table *t, struct sl_now now, struct sl_session *s
     struct sl_grant_view known = *v;
     known.end_ms = 0; /* It counts in the clock of another server. */
     known.is_long = false;
-    return reclaim(t, now, s, &known, key);
+    struct sl_grant_ref p;
+    bool held = sl_table_find(t, now, key, v->fence, &p);
+    sl_ms before_ms = held ? sl_grant_end(&p) : 0;
+    int status = reclaim(t, now, s, &known, key);
+    /* The next keeper must know that it was broken: the ledgers do not tell. */
+    if (status == SLUICE_OK && v->broken && sl_table_find(t, now, key, v->fence, &p) &&
+        sl_grant_end(&p) > before_ms)
+        sl_table_note_grant(t, now, p, before_ms);
+    return status;
 }
 
 int sl_table_rebind(struct sl_table *t, struct sl_now now, struct sl_session *s,

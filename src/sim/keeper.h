@@ -37,6 +37,8 @@
 
 #define KSIM_REQUESTS 16384          /* Requests whose arrival the world remembers. */
 #define KSIM_FAULT_MAX_US 15000000ll /* No fault lasts longer. */
+#define KSIM_LATER \
+    8u /* Grants that BREAK NOW has ended, and that are not durable yet. */
 #define KSIM_ENDED 32u /* Released grants that the world remembers for each keeper. */
 #define KSIM_OLD 4     /* Leases that a client remembers after their deadline. */
 
@@ -189,6 +191,12 @@ struct ksim_node {
     uint32_t lead_linked; /* nodes that were linked then and since, as bits of ids. */
     sl_fence urgent;      /* The last grant whose end it must report at once, */
     uint32_t urgent_to;   /* to these nodes. */
+    struct {
+        uint64_t position;
+        sl_fence fence;
+    } later[KSIM_LATER]; /* Ends that it must report when this position is durable. */
+    uint32_t later_count;
+    uint64_t later_term;
     /* As the keeper of this term: the last grants that were released, */
     uint64_t ended_term;
     sl_fence ended[KSIM_ENDED];
@@ -519,6 +527,8 @@ bool ksim_serve_waits_for_others(struct ksim_world *w, uint32_t i, struct ksim_c
 struct sl_bytes ksim_pattern(uint32_t pattern);
 void ksim_admin_init(struct ksim_world *w);
 /* BREAK and DRAIN, at the keeper. */
+/* All positions of the journal up to this one are durable. */
+void ksim_admin_durable(struct ksim_world *w, uint32_t i, uint64_t durable);
 void ksim_admin_break(struct ksim_world *w, uint32_t i, struct ksim_conn *c);
 void ksim_admin_drain(struct ksim_world *w, uint32_t i, struct ksim_conn *c);
 /* A client sends BREAK; an operator receives the number in the reply of a keeper. */
@@ -534,7 +544,6 @@ void ksim_admin_refused(struct ksim_world *w, const struct ksim_command *m,
 /* Call this every second. */
 void ksim_admin_second(struct ksim_world *w, uint32_t i);
 /* A node hands over a grant. */
-void ksim_admin_reclaim(struct ksim_world *w, uint32_t from, sl_fence fence);
 /* Nodes have reported grants to the keeper; a new keeper has waited for earlier leases. */
 void ksim_admin_reported(struct ksim_world *w, uint32_t i);
 void ksim_admin_wait_ended(struct ksim_world *w, uint32_t i);

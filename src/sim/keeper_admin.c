@@ -69,6 +69,39 @@ static struct ksim_broken *broken_of(struct ksim_world *w, sl_fence fence)
     return &w->admin.broken[ksim_slot(fence, KSIM_BROKEN)];
 }
 
+static void report_end(struct ksim_world *w, uint32_t i, sl_fence fence)
+{
+    sl_guests_gone(&w->nodes[i].f.guests, ksim_node_now(w, i).ms, fence, true);
+    ksim_rules_urgent(w, i, fence);
+}
+
+/* BREAK NOW has ended a grant: tell the nodes when that is durable. */
+static void end_later(struct ksim_world *w, uint32_t i, sl_fence fence, uint64_t need)
+{
+    struct ksim_node *n = &w->nodes[i];
+    if (need == 0) {
+        report_end(w, i, fence);
+        return;
+    }
+    if (n->later_term != n->f.guests.term) n->later_count = 0;
+    n->later_term = n->f.guests.term;
+    if (n->later_count == KSIM_LATER)
+        return; /* The ledgers keep the lease until it expires. */
+    n->later[n->later_count].fence = fence;
+    n->later[n->later_count++].position = need;
+}
+
+void ksim_admin_durable(struct ksim_world *w, uint32_t i, uint64_t durable)
+{
+    struct ksim_node *n = &w->nodes[i];
+    uint32_t kept = 0;
+    if (n->later_term != n->f.guests.term) return;
+    for (uint32_t k = 0; k < n->later_count; k++)
+        if (n->later[k].position <= durable) report_end(w, i, n->later[k].fence);
+        else n->later[kept++] = n->later[k];
+    n->later_count = kept;
+}
+
 void ksim_admin_break(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
 {
     struct ksim_node *n = &w->nodes[i];
@@ -93,9 +126,10 @@ void ksim_admin_break(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
         b->last = m->number;
         b->at_count = w->admin.granted[m->key];
     }
-    sl_guests_gone(&n->f.guests, now.ms, m->fence, true);
-    ksim_rules_urgent(w, i, m->fence);
-    acknowledge(w, i, c, need_all(n, &key), number);
+    sl_guests_broke(&n->f.guests, now.ms, m->fence, number == 2);
+    uint64_t need = need_all(n, &key);
+    if (number == 2) end_later(w, i, m->fence, need);
+    acknowledge(w, i, c, need, number);
 }
 
 void ksim_admin_drain(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
@@ -249,16 +283,6 @@ void ksim_admin_second(struct ksim_world *w, uint32_t i)
                                patterns[p]);
         }
     }
-}
-
-/* A deposed keeper does not hand over a grant that it has broken. */
-void ksim_admin_reclaim(struct ksim_world *w, uint32_t from, sl_fence fence)
-{
-    const struct ksim_broken *b = broken_of(w, fence);
-    if (b->fence == fence && b->life == w->nodes[from].life && !b->now &&
-        b->in_term == w->nodes[from].f.guests.term)
-        KSIM_WRONG(w, "n%u hands over fence %" PRIu64 ", which it has broken", from + 1,
-                   fence);
 }
 
 /* When a keeper has read the journal, it knows which leases were broken. (A node that does not know that a

@@ -335,6 +335,7 @@ void ksim_serve_durable(struct ksim_world *w, uint32_t i)
     struct ksim_node *n = &w->nodes[i];
     uint64_t durable = sl_journal_durable(n->f.journal.rules);
     struct sl_list *next;
+    ksim_admin_durable(w, i, durable);
     for (struct sl_list *x = n->conns.next; x != &n->conns; x = next) {
         struct ksim_conn *c = sl_container_of(x, struct ksim_conn, all);
         next = x->next;
@@ -666,9 +667,8 @@ static void notify_holder(struct ksim_world *w, uint32_t i, const struct sl_effe
     const struct ksim_conn *c = ksim_conn_of_session(w, i, e->past.session_id);
     bool stolen = e->type == SL_EFFECT_STOLEN;
     if (stolen) {
-        sl_guests_gone(&w->nodes[i].f.guests, ksim_node_now(w, i).ms, e->past.fence,
-                       true);
-        ksim_rules_urgent(w, i, e->past.fence);
+        sl_guests_broke(&w->nodes[i].f.guests, ksim_node_now(w, i).ms, e->past.fence,
+                        false);
     }
     if (c == NULL) return;
     int n = snprintf(text, sizeof text, ">%s %" PRIu64, stolen ? "STOLEN" : "ASKED",

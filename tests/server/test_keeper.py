@@ -410,6 +410,34 @@ def a_repeated_request_gets_its_grant_through_another_node(t):
         check(c("CANCEL", key, id_), 2)
 
 
+def a_lease_that_is_taken_away_is_not_forgotten(t, how):
+    """The keeper fails before etcd has the record. Nothing was acknowledged, so the lease is held until it expires."""
+    with trio(t, etcd=1) as (live, keeper, one, two):
+        a, b = live.clients(one, two)
+        until(lambda: all(live.info(i).get("handover_complete") == "1" for i in (keeper, one, two)),
+              "the next keeper need not wait for short leases")
+        sent = time.monotonic()
+        fence = a.acquire("k", "LEASE", 9900)
+        live.c.etcd[1].pause()
+        if how == "steal":
+            b.send("ACQUIRE", "k", "LEASE", 60000, "PRIORITY", 10, "STEAL", 0, "WAIT", 5000)
+        else:
+            b.send("BREAK", "k", fence, *(("NOW",) if how == "now" else ()))
+        # The keeper executes a later command of the same node, so it has executed this one.
+        until(lambda: live.client(two)("READ", "other") is None, "the keeper has executed it")
+        live[keeper].kill()
+        live.c.etcd[1].resume()
+        b.close()
+        c = live.client(one)
+        got = until(lambda: [x for x in [c("ACQUIRE", "k", "WAIT", 20000)] if not isinstance(x, Error)], "it is granted")
+        took = time.monotonic() - sent
+        check_that(took > 9.8 or got[0][4] == 1, "granted after %.3f s: %r" % (took, got[0]))
+
+
+for how in ("break", "now", "steal"):
+    test_of("a_lease_that_is_taken_away_is_not_forgotten_%s" % how, a_lease_that_is_taken_away_is_not_forgotten, how)
+
+
 @test
 def a_repeated_request_gets_its_grant_from_the_next_keeper(t):
     with trio(t) as (live, keeper, one, two):

@@ -621,13 +621,58 @@ UNIT_TEST(a_lease_that_was_broken_during_the_wait_keeps_the_later_expiry)
     RECEIVE(2, RECLAIM, .key = text("k"), GRANT(10, 5000));
     orders();
     assert_int_equal(sl_table_break(table, now, text("k"), 10, false, &past), 1);
-    sl_guests_gone(&guests, now.ms, 10, true);
-    orders();
+    sl_guests_broke(&guests, now.ms, 10, false);
+    assert_string_equal(orders(), ""); /* The ledgers keep the lease. */
     /* The holder has extended its lease through node 3. */
     RECEIVE(3, RECLAIM, .key = text("k"), GRANT(10, 30000));
     orders();
     assert_true(sl_table_inspect_grant(table, now, text("k"), 10, &v));
     assert_true(v.broken && v.left_ms >= 30000);
+}
+
+UNIT_TEST(a_lease_that_was_broken_and_has_expired_is_added_with_its_later_expiry)
+{
+    struct sl_grant_view v;
+    struct sl_ended past;
+    struct sl_effect e;
+    lead(60000);
+    RECEIVE(2, COME, .term = TERM);
+    orders();
+    RECEIVE(3, COME, .term = TERM);
+    orders();
+    RECEIVE(2, RECLAIM, .key = text("k"), GRANT(10, 5000));
+    orders();
+    assert_int_equal(sl_table_break(table, now, text("k"), 10, false, &past), 1);
+    sl_guests_broke(&guests, now.ms, 10, false);
+    now.ms += 6000;
+    while (sl_table_next(table, now, &e)) continue;
+    assert_false(sl_table_inspect_grant(table, now, text("k"), 10, &v));
+    RECEIVE(3, RECLAIM, .ms = 6000, .key = text("k"), GRANT(10, 30000));
+    orders();
+    assert_true(sl_table_inspect_grant(table, now, text("k"), 10, &v));
+    assert_true(v.broken && v.left_ms >= 30000);
+}
+
+UNIT_TEST(the_mark_of_a_revoked_lease_lasts_until_the_latest_reported_expiry)
+{
+    struct sl_lock_view v;
+    struct sl_ended past;
+    struct sl_effect e;
+    lead(60000);
+    RECEIVE(2, COME, .term = TERM);
+    orders();
+    RECEIVE(3, COME, .term = TERM);
+    orders();
+    RECEIVE(2, RECLAIM, .key = text("k"), GRANT(10, 5000));
+    orders();
+    assert_int_equal(sl_table_break(table, now, text("k"), 10, true, &past), 2);
+    sl_guests_broke(&guests, now.ms, 10, true);
+    RECEIVE(3, RECLAIM, .key = text("k"), GRANT(10, 30000));
+    assert_string_equal(orders(), "3: GONE 1\n");
+    now.ms += 29000;
+    while (sl_table_next(table, now, &e)) continue;
+    assert_false(is_kept("k", 10));
+    assert_true(sl_table_inspect(table, now, text("k"), &v) && v.next_overlaps);
 }
 
 /* The client has released its lease, or an operator has broken it, and another node does not know that. */

@@ -393,6 +393,21 @@ UNIT_TEST(a_route_that_the_keeper_has_not_confirmed_does_not_delay_the_cut_off)
     assert_string_equal(orders(), "close 1: cut off\n");
 }
 
+/* The keeper has ended a grant, of which only this node knows the last extension. */
+UNIT_TEST(a_record_is_handed_over_although_the_keeper_has_ended_the_grant)
+{
+    open_route(7);
+    grant(1, "k", 5, 5000);
+    sl_route_link(&route, now);
+    orders();
+    RECEIVE(HERE, .term = 7);
+    const sl_fence gone[] = {5};
+    RECEIVE(GONE, .gone = gone, .gone_count = 1);
+    assert_non_null(strstr(orders(), "RECLAIM"));
+    RECEIVE(GONE, .gone = gone, .gone_count = 1);
+    assert_null(sl_ledger_find(&route.ledger, 5));
+}
+
 UNIT_TEST(a_client_without_a_lease_is_safe_when_the_keeper_has_confirmed_the_report)
 {
     open_route(7);

@@ -66,6 +66,24 @@ UNIT_TEST(a_restored_pattern_rejects_waiters)
     SAID("a held 1\nb waits\nb refused k\n");
 }
 
+/* The journal says that a thief was granted the lock by force, and a node does not know that. */
+UNIT_TEST(a_lease_that_was_stolen_cannot_be_extended_whoever_reports_it_first)
+{
+    for (int first = 0; first < 2; first++) {
+        STAGE s = stage_new();
+        struct sl_grant_view v = grant(40, 5000);
+        sl_ms left;
+        sl_table_set_fences(s->table, 100, SL_FENCE_MAX);
+        for (int i = 0; i < 2; i++) {
+            v.stolen = v.asked = i == first;
+            assert_int_equal(sl_table_reclaim(s->table, s->now, NULL, &v, bytes("k")),
+                             SLUICE_OK);
+        }
+        assert_true(sl_table_extend(s->table, s->now, &s->session[0], bytes("k"), 40,
+                                    9000, (struct sl_bytes){0}, &left) < 0);
+    }
+}
+
 /* --- Authority ------------------------------------------------------------- */
 
 UNIT_TEST(nothing_is_granted_at_the_end_of_the_authority_or_after)

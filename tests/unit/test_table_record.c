@@ -450,6 +450,29 @@ UNIT_TEST(drained_patterns_are_recorded)
     finish(r);
 }
 
+UNIT_TEST(a_reported_grant_that_was_broken_is_recorded)
+{
+    struct recorded *r = begin();
+    struct stage *s = r->s;
+    struct sl_grant_view v = grant(40, 500), got;
+    sl_table_set_fences(s->table, 100, SL_FENCE_MAX);
+    sl_table_recover(s->table, 10000);
+    v.broken = true;
+    assert_int_equal(sl_table_reclaim(s->table, s->now, NULL, &v, bytes("k")),
+                     SLUICE_OK);
+    check(r);
+    assert_int_equal(r->map.count, 1);
+    const struct item *x = &r->map.items[0];
+    assert_true(sl_grant_read((struct sl_bytes){x->value, x->value_bytes}, &got));
+    assert_true(got.broken);
+    v.left_ms = 900; /* Another node knows a later expiry. */
+    assert_int_equal(sl_table_reclaim(s->table, s->now, NULL, &v, bytes("k")),
+                     SLUICE_OK);
+    check(r);
+    assert_int_equal(r->map.items[0].end_ms, s->now.ms + 901);
+    finish(r);
+}
+
 UNIT_TEST(a_grant_with_all_its_fields_is_written_and_read)
 {
     char text[VALUE_MAX];

@@ -327,8 +327,11 @@ static void publish_broken(const struct request *r, int n, const struct sl_ended
                            uint64_t position)
 {
     struct server *s = r->s;
-    struct sl_event e = {
-        .type = SL_EVENT_RELEASED, .key = r->key, .fence = r->fence, .why = "break"};
+    struct sl_event e = {.type = SL_EVENT_RELEASED,
+                         .key = r->key,
+                         .fence = r->fence,
+                         .why = "break",
+                         .ends = n == 2};
     if (n == 2 && past->broken) sl_state_publish(s, &e, position);
     if (past->broken) return;
     s->stats.breaks++;
@@ -351,7 +354,7 @@ static void break_grant(struct request *r)
         return;
     }
     if (n == 2) sl_histogram_add(&s->stats.hold_ms, past.held_ms);
-    sl_local_notify_gone(s, r->fence, true);
+    sl_local_notify_broke(s, r->fence, n == 2);
     uint64_t need = sl_state_need_all(s, r->key);
     publish_broken(r, n, &past, need);
     if (need == 0) sl_request_answer_number(r, n);

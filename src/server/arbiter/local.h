@@ -19,6 +19,9 @@ struct sl_local_observer {
     /* A grant has ended. `at_once`: the holder may not know that, so the report must not be
      * delayed. */
     void (*gone)(struct server *s, sl_fence fence, bool at_once);
+    /* An operator has broken a grant, or a thief was granted the lock by force. `ended`: the grant has
+     * ended; gone() follows when that is durable. */
+    void (*broke)(struct server *s, sl_fence fence, bool ended);
 };
 
 struct sl_local {

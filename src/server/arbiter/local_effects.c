@@ -13,6 +13,12 @@ void sl_local_notify_gone(struct server *s, sl_fence fence, bool at_once)
     if (o != NULL) o->gone(s, fence, at_once);
 }
 
+void sl_local_notify_broke(struct server *s, sl_fence fence, bool ended)
+{
+    const struct sl_local_observer *o = sl_local_of(s)->observer;
+    if (o != NULL) o->broke(s, fence, ended);
+}
+
 void sl_local_publish(struct server *s, const struct sl_event *e)
 {
     if (e->session == 0 && sl_pubsub_unheard(&s->pubsub)) return;
@@ -156,8 +162,8 @@ static void publish_victim(struct server *s, const struct sl_effect *e)
     if (stolen) {
         s->stats.overlaps++;
         s->stats.steals++;
-        /* At once, so that the next keeper restores the thief's grant and not the victim's. */
-        sl_local_notify_gone(s, e->past.fence, true);
+        /* Until its lease expires, the next keeper holds the lock for the victim, too. */
+        sl_local_notify_broke(s, e->past.fence, false);
     } else s->stats.withdrawals++;
     sl_local_publish(
         s, &(struct sl_event){.type = stolen ? SL_EVENT_STOLEN : SL_EVENT_WITHDRAWN,

@@ -41,6 +41,9 @@ void sl_local_take_back(const struct request *r, const struct sl_grant *g);
 /* Report the end of a grant to the observer. */
 void sl_local_notify_gone(struct server *s, sl_fence fence, bool at_once);
 
+/* Report to the observer that a grant was broken or stolen. */
+void sl_local_notify_broke(struct server *s, sl_fence fence, bool ended);
+
 /* Publish an event. If a change of its key is not acknowledged yet, the event waits for the same
  * position: it may show that change. */
 void sl_local_publish(struct server *s, const struct sl_event *e);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/arbiter/local_internal.h"
 #include "server/arbiter/state_internal.h"
 
 static struct sl_bytes copy(char *to, struct sl_bytes from)
@@ -52,11 +53,21 @@ static struct parked_event *event_of(struct request *r)
     return sl_container_of(r, struct parked_event, entry);
 }
 
+static void publish(struct server *s, const struct sl_event *e)
+{
+    if (e->ends) sl_local_notify_gone(s, e->fence, true);
+    sl_event_publish(s, e);
+}
+
 void sl_state_publish(struct server *s, const struct sl_event *e, uint64_t position)
 {
     struct parked_event *p = NULL;
     if (position != 0) p = malloc(sizeof *p + e->key.n + e->note.n);
-    if (p == NULL) { /* If out of memory, too early is better than never. */
+    if (position == 0) {
+        publish(s, e);
+        return;
+    }
+    if (p == NULL) { /* Out of memory. For an event, too early is better than never. */
         sl_event_publish(s, e);
         return;
     }
@@ -82,7 +93,7 @@ void sl_state_deliver_event(struct server *s, struct request *r)
     const struct sl_event *e = &p->event;
     sl_list_remove(&r->place);
     if (!is_about_waiter(e) || sl_table_holds(s->table, s->now, e->key, e->fence))
-        sl_event_publish(s, e);
+        publish(s, e);
     free(p);
 }
 

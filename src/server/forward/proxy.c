@@ -240,6 +240,12 @@ void sl_forward_gone(struct server *s, sl_fence fence, bool at_once)
     sl_proxy_carry_out(s);
 }
 
+void sl_forward_broke(struct server *s, sl_fence fence, bool ended)
+{
+    if (s->forward == NULL) return;
+    sl_guests_broke(&s->forward->node.guests, s->now.ms, fence, ended);
+}
+
 bool sl_proxy_prepare(struct server *s, sl_node_id from,
                       const struct sl_failover_message *m)
 {

@@ -458,8 +458,10 @@ static void draw_origin(struct conn *c)
         n->origin = sl_route_draw_origin(&c->server->forward->node.route);
 }
 
-static const struct sl_local_observer observer = {
-    .described = draw_origin, .held = sl_forward_held, .gone = sl_forward_gone};
+static const struct sl_local_observer observer = {.described = draw_origin,
+                                                  .held = sl_forward_held,
+                                                  .gone = sl_forward_gone,
+                                                  .broke = sl_forward_broke};
 
 struct arbiter *sl_forward_start(struct server *s)
 {

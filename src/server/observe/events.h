@@ -37,6 +37,7 @@ struct sl_event {
     /* ASKED, WAITS: the rest of the holder's lease; SL_NEVER: no lease. */
     sl_ms left_ms;
     const char *why;      /* RELEASED, BROKEN; NULL: none. */
+    bool ends;            /* RELEASED, BROKEN: by BREAK NOW (sl_state_publish()). */
     struct sl_bytes note; /* WAITS: the note of the holder. */
 };
 
