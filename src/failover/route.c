@@ -444,15 +444,21 @@ static void cut_off_unleased(struct sl_route *r, sl_ms now_ms)
 }
 
 /* Answer requests that have waited longer than keeper-wait for a keeper. */
+/* A new keeper answers no request before it has read the journal and the reports of the nodes. If this takes
+ * longer, something is wrong. */
+#define REPORTS_MS 5000
+
 static void give_up_waiting(struct sl_route *r, sl_ms now_ms)
 {
-    if (r->without_since_ms == SL_NEVER || r->leads) return;
+    if (r->without_since_ms == SL_NEVER && !r->leads) return;
+    sl_ms patience_ms = r->settings.keeper_wait_ms + (r->leads ? REPORTS_MS : 0);
     while (!sl_list_empty(&r->queued)) {
         struct sl_route_request *q = sl_container_of(r->queued.next,
                                                      struct sl_route_request, place);
-        sl_ms since = q->arrived_ms > r->without_since_ms ? q->arrived_ms
-                                                          : r->without_since_ms;
-        if (now_ms - since < r->settings.keeper_wait_ms) break;
+        sl_ms since = r->leads || q->arrived_ms > r->without_since_ms
+                          ? q->arrived_ms
+                          : r->without_since_ms;
+        if (now_ms - since < patience_ms) break;
         sl_route_unlist(r, q);
         answer(r, q, q->settles ? SL_ROUTE_ASK_LATER : SL_ROUTE_NO_KEEPER);
     }

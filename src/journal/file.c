@@ -191,13 +191,14 @@ static int allocate(int fd, uint64_t from, uint64_t to)
 }
 
 /* Make sure that the file has space up to `end`. Returns 0 or an errno. */
-static int reserve(struct journal_part *p, uint64_t end)
+static int reserve(struct journal_part *p, uint64_t end, uint64_t bytes_max)
 {
     if (end <= p->allocated) return 0;
     uint64_t step = end / 4;
     if (step < STEP_BYTES_MIN) step = STEP_BYTES_MIN;
     if (step > STEP_BYTES_MAX) step = STEP_BYTES_MAX;
     uint64_t to = (end + step) / STEP_BYTES_MIN * STEP_BYTES_MIN;
+    if (to > bytes_max) to = bytes_max;
     int error = allocate(p->fd, p->allocated, to);
     if (is_full(error)) {
         /* There may be enough space for this frame. */
@@ -232,7 +233,7 @@ static int append(struct journal_part *p, struct sl_frame frame, uint64_t bytes_
     uint64_t at = atomic_load_explicit(&p->bytes, memory_order_relaxed);
     uint64_t end = at + sizeof header + frame.records.n;
     bool fits = frame.records.n <= SL_RECORDS_BYTES_MAX && end <= bytes_max;
-    error = fits ? reserve(p, end) : EFBIG;
+    error = fits ? reserve(p, end, bytes_max) : EFBIG;
     if (error == 0) error = fill(p, at, end);
     if (error != 0) {
         keep_error(is_full(error) ? &p->full : &p->error, error);
@@ -284,7 +285,7 @@ int sl_journal_file_reserve(struct sl_journal_file *f, uint64_t bytes)
     int error = write_error(p);
     if (error != 0) return error;
     uint64_t end = atomic_load_explicit(&p->bytes, memory_order_relaxed) + bytes;
-    error = end > f->bytes_max ? EFBIG : reserve(p, end);
+    error = end > f->bytes_max ? EFBIG : reserve(p, end, f->bytes_max);
     if (error != 0) keep_error(is_full(error) ? &p->full : &p->error, error);
     if (error != 0 && !is_full(error)) sl_journal_file_note_error(f->directory);
     return error;
@@ -351,7 +352,7 @@ static int write_header(struct journal_part *p, enum sl_journal_use use,
     char header[SL_HEADER_BYTES];
     uint8_t id[SL_JOURNAL_ID_BYTES];
     if (getrandom(id, sizeof id, 0) != sizeof id) return errno;
-    int error = reserve(p, sizeof header);
+    int error = reserve(p, sizeof header, UINT64_MAX);
     if (error != 0) return error;
     sl_header_write(header, use, id, position, &p->chain);
     error = write_all(p->fd, &(struct iovec){header, sizeof header}, 1, 0);

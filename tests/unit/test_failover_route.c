@@ -882,6 +882,20 @@ UNIT_TEST(without_a_keeper_requests_wait_for_keeper_wait)
     assert_string_equal(orders(), "2 gets ASK LATER\n");
 }
 
+/* It cannot read its journal, for example. */
+UNIT_TEST(requests_do_not_wait_forever_for_a_new_keeper_that_is_not_ready)
+{
+    sl_route_lead(&route, now, 1, 7);
+    orders();
+    SUBMIT(1, "one");
+    now += 9999;
+    sl_route_second(&route, now, false);
+    assert_string_equal(orders(), "");
+    now += 1;
+    sl_route_second(&route, now, false);
+    assert_string_equal(orders(), "1 gets NOKEEPER\n");
+}
+
 UNIT_TEST(clients_with_unleased_grants_are_closed_when_the_keeper_cannot_be_reached)
 {
     open_route(7);

@@ -540,6 +540,18 @@ UNIT_TEST(space_can_be_reserved_before_a_frame_is_built)
     assert_true(recovery.chain.position == 1000);
 }
 
+UNIT_TEST(a_file_allocates_no_space_beyond_its_limit)
+{
+    const uint64_t limit = (3u << 20) + 100;
+    struct sl_journal_file *f = create();
+    uint64_t i = 1;
+    sl_journal_file_limit(f, limit);
+    while (write_one(f, i, i) == 0) i++;
+    assert_true(sl_journal_file_bytes(f) > limit - 1000);
+    assert_true((uint64_t)status_of(SL_JOURNAL_NAME).st_size <= limit);
+    sl_journal_file_close(f);
+}
+
 UNIT_TEST(a_replacement_that_exceeds_the_limit_leaves_the_old_file)
 {
     struct sl_journal_file *f = create();

@@ -114,6 +114,10 @@ bool sl_server_is_ready(const struct server *s, char *out, size_t size)
         return s->majority != NULL ? node_is_ready(s, out, size)
                                    : table_is_ready(s, out, size);
     sl_forward_view(s, &forward);
+    if (forward.reads_journal) {
+        snprintf(out, size, "recovering: %s", sl_forward_why_not(s));
+        return false;
+    }
     bool confirmed = forward.leads ? forward.authority_ms > 0 : forward.open;
     if (confirmed && forward.quiet_ms > 0) {
         write_quiet(&forward, out, size);

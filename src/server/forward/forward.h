@@ -93,6 +93,8 @@ struct sl_forward_view {
     sl_ms authority_ms; /* The remaining time of the keeper's authority. */
     sl_ms quiet_ms; /* For how long the keeper grants nothing, as far as is known. */
     uint32_t quiet_node; /* The node for whose report it waits; 0: none. */
+    bool
+        reads_journal; /* This node is the keeper, and has not read its journal in etcd yet. */
     size_t queued, sent, proxies, records;
     uint64_t forwarded, served, reclaimed, refused, claims, routes;
 };

@@ -514,6 +514,12 @@ const char *sl_forward_why_not(const struct server *s)
                  "node %" PRId64
                  " is the keeper, but hands over to another node; retry",
                  s->settings->node);
+    else if (f->node.route.leads && f->node.guests.reads_journal)
+        snprintf(text, sizeof text,
+                 "node %" PRId64
+                 " is the keeper, but has not read its journal in etcd (%s); "
+                 "retry",
+                 s->settings->node, *trouble != '\0' ? trouble : "see its log");
     else if (f->node.route.leads)
         snprintf(text, sizeof text,
                  "node %" PRId64 " is the keeper, but etcd has not confirmed it in "
@@ -550,6 +556,7 @@ void sl_forward_view(const struct server *s, struct sl_forward_view *out)
                               : sl_route_quiet_ms(r, s->now.ms);
     *out = (struct sl_forward_view){
         .quiet_ms = quiet_ms,
+        .reads_journal = r->leads && f->node.guests.reads_journal,
         .quiet_node = quiet_node,
         .keeper = r->keeper,
         .term = r->leads ? f->node.guests.term : r->keeper_term,
