@@ -13,16 +13,16 @@ static const struct sim_fault_row rows[] = {
 
 const struct sim_fault_list sim_faults_majority = {rows, SIM_FAULT_COUNT};
 
-uint32_t sim_faults_draw(const struct sim_fault_list *l, struct sl_random *r)
+uint64_t sim_faults_draw(const struct sim_fault_list *l, struct sl_random *r)
 {
-    uint32_t faults = 0;
+    uint64_t faults = 0;
     for (uint32_t f = 0; f < l->count; f++) {
-        if (sl_random_maybe(r, l->rows[f].often)) faults |= 1u << f;
+        if (sl_random_maybe(r, l->rows[f].often)) faults |= 1ull << f;
     }
     return faults;
 }
 
-bool sim_faults_parse(const struct sim_fault_list *l, const char *text, uint32_t *out,
+bool sim_faults_parse(const struct sim_fault_list *l, const char *text, uint64_t *out,
                       const char **bad)
 {
     *out = 0;
@@ -33,19 +33,19 @@ bool sim_faults_parse(const struct sim_fault_list *l, const char *text, uint32_t
             f++;
         *bad = text;
         if (f == l->count) return false;
-        *out |= 1u << f;
+        *out |= 1ull << f;
         text += n + (text[n] == ',');
     }
     return true;
 }
 
-void sim_faults_print(const struct sim_fault_list *l, uint32_t faults, char *out,
+void sim_faults_print(const struct sim_fault_list *l, uint64_t faults, char *out,
                       size_t n)
 {
     size_t at = 0;
     out[0] = '\0';
     for (uint32_t f = 0; f < l->count; f++) {
-        if ((faults & 1u << f) == 0 || at + 1 >= n) continue;
+        if ((faults & 1ull << f) == 0 || at + 1 >= n) continue;
         int wrote = snprintf(out + at, n - at, "%s%s", at == 0 ? "" : ",",
                              l->rows[f].word);
         at += wrote > 0 ? (size_t)wrote : 0;

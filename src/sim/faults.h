@@ -57,13 +57,13 @@ extern const struct sim_fault_list sim_faults_majority;
 
 struct sl_random;
 
-uint32_t sim_faults_draw(const struct sim_fault_list *l, struct sl_random *r);
+uint64_t sim_faults_draw(const struct sim_fault_list *l, struct sl_random *r);
 
 /* Parse a list such as "loss,cut" into bits. On failure, returns false and sets *bad to
  * the first unknown name. */
-bool sim_faults_parse(const struct sim_fault_list *l, const char *text, uint32_t *out,
+bool sim_faults_parse(const struct sim_fault_list *l, const char *text, uint64_t *out,
                       const char **bad);
-void sim_faults_print(const struct sim_fault_list *l, uint32_t faults, char *out,
+void sim_faults_print(const struct sim_fault_list *l, uint64_t faults, char *out,
                       size_t n);
 
 #endif /* SL_SIM_FAULTS_H */

@@ -49,6 +49,7 @@ enum ksim_verb {
     KSIM_EXTEND,
     KSIM_RELEASE,
     KSIM_READ,
+    KSIM_RESET,
     KSIM_BREAK,
     KSIM_DRAIN,
     KSIM_TX_BEGIN,
@@ -202,6 +203,10 @@ struct ksim_node {
     sl_fence ended[KSIM_ENDED];
     uint32_t ended_count;
     int64_t ready_us[KSIM_NODES]; /* and when each node has handed over its ledger. */
+    bool subscribed; /* Its clients subscribe to events. */
+    bool reports_subscribed; /* They did when it sent its last COME. */
+    uint32_t quiet_to;    /* The node to which it must send QUIET now; 0: none. */
+    int64_t confirmed_us; /* When the keeper last confirmed its route, or it was the keeper. */
     bool settling;
     bool has_more; /* Work is left for the next loop iteration. */
 };
@@ -356,6 +361,7 @@ struct ksim_lease {
     sl_ms passed_ms;   /* and in journal time. */
     bool alone;        /* It was acknowledged although only the keeper knew it. */
     int64_t noted_us;  /* The last expiry that a node has recorded in its ledger. */
+    int64_t durable_us; /* The expiry that its entry in the journal covers; 0: none. */
 };
 
 /* Something that is left of a grant that has ended. */
@@ -372,6 +378,9 @@ struct ksim_before {
     bool has_route; /* The node has a route, */
     bool recorded;  /* and a record of the grant; */
     bool asks;      /* the session of the message has a request; */
+    bool named;     /* The record has the client of the grant. */
+    uint64_t tx;    /* The session has this transaction, */
+    char tx_id[24]; /* with this REQUEST id; */
     sl_ms sure_ms;  /* the lease is certainly valid until then. */
 };
 
@@ -389,7 +398,7 @@ struct ksim_world {
     uint64_t steps;
 
     /* Drawn from the seed once. */
-    uint32_t faults;
+    uint64_t faults;
     uint32_t node_count, machine_count, key_count, client_count;
     sl_ms lease_min_ms, lease_max_ms, linger_ms, keeper_wait_ms;
     sl_ms wait_max_ms, think_ms;
@@ -444,7 +453,7 @@ static inline size_t ksim_slot(sl_fence fence, size_t size)
 
 static inline bool ksim_has_fault(const struct ksim_world *w, enum ksim_fault f)
 {
-    return (w->faults & 1u << f) != 0 && !w->healed;
+    return (w->faults & 1ull << f) != 0 && !w->healed;
 }
 
 /* Report a violation or a lack of progress. */
@@ -694,6 +703,8 @@ void ksim_rules_withdrawn(struct ksim_world *w, uint32_t i, sl_fence fence);
 /* A keeper grants or extends a lease; does not find a grant; has waited for earlier leases. */
 void ksim_rules_grant(struct ksim_world *w, uint32_t i, sl_fence fence, sl_ms lease_ms);
 void ksim_rules_not_held(struct ksim_world *w, uint32_t i);
+/* The session of a client has left the route of its node. */
+void ksim_rules_left(struct ksim_world *w, uint32_t i, const struct ksim_conn *c);
 /* A node closes the connection of a client without a lease, because it has no route. */
 void ksim_rules_cut_off(struct ksim_world *w, uint32_t i);
 void ksim_rules_wait_ended(struct ksim_world *w, uint32_t i);
@@ -714,6 +725,11 @@ sl_fence ksim_fence_of(const struct ksim_item *x);
 /* A keeper has granted (`fresh`) or extended a lease in its table. */
 void ksim_leases_granted(struct ksim_world *w, uint32_t i, uint32_t key, sl_fence fence,
                          bool fresh);
+/* A keeper has extended a lease: this was the grant before. */
+void ksim_leases_extended(struct ksim_world *w, uint32_t i, struct sl_bytes key,
+                          const struct sl_grant_view *before);
+/* Call this before each event: note which nodes have a route. */
+void ksim_leases_routes(struct ksim_world *w);
 /* A keeper has read a part of the journal, or has waited for earlier leases. */
 void ksim_leases_restored(struct ksim_world *w, uint32_t i);
 /* Call this every second, for a keeper. */

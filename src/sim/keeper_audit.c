@@ -79,7 +79,7 @@ static void check_waited(struct ksim_world *w, const struct ksim_conn *c,
 {
     const struct ksim_command *m = &c->command;
     int64_t us = w->now_us - w->arrived_us[m->number % KSIM_REQUESTS];
-    if ((w->faults & 1u << KSIM_FAULT_PAUSE) != 0) return;
+    if ((w->faults & 1ull << KSIM_FAULT_PAUSE) != 0) return;
     if (waited_ms + WAITED_LESS_MS < us / 1000 - us / 500000 ||
         waited_ms - 2 > us / 1000 + us / 500000)
         KSIM_WRONG(
@@ -156,7 +156,7 @@ static void check_known(struct ksim_world *w, uint32_t i, const struct ksim_gran
                    g->key, i + 1, g->client + 1, g->fence, v.left_ms, left - v.left_ms);
     snprintf(name, sizeof name, "c%u", g->client + 1);
     /* If the keeper has closed the session before the report, it does not know the client. */
-    if (v.name.n == 0 && (w->faults & 1u << KSIM_FAULT_CLOSE) != 0) return;
+    if (v.name.n == 0 && (w->faults & 1ull << KSIM_FAULT_CLOSE) != 0) return;
     if (v.name.n != strlen(name) || memcmp(v.name.at, name, v.name.n) != 0)
         KSIM_WRONG(
             w, "k%u: the new keeper n%u does not know that c%u holds fence %" PRIu64,
@@ -229,7 +229,7 @@ void ksim_audit_reclaim(struct ksim_world *w, uint32_t from, sl_fence fence)
     const struct ksim_grant *g = ksim_checker_find(&w->checker, fence);
     /* The journal may have a long lease, and its end only a moment later. */
     if (g == NULL || !g->ended || g->elsewhere || g->lease_ms > w->volatile_ms ||
-        (w->faults & 1u << KSIM_FAULT_SIDE) != 0 || g->ended_node != from ||
+        (w->faults & 1ull << KSIM_FAULT_SIDE) != 0 || g->ended_node != from ||
         g->node != from || g->ended_life != w->nodes[from].life)
         return;
     KSIM_WRONG(w,

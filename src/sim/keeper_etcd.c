@@ -314,7 +314,10 @@ static void answer(struct ksim_world *w, struct ksim_op *x)
                        x->op.type == SL_STORAGE_READ_TERM;
         if (of_term && (r->status == SLUICE_OK || r->status == SLUICE_ESTALE))
             n->heartbeat = r->term_record.heartbeat;
-        if (of_term && r->status == SLUICE_OK) ksim_rules_told(w, x->node, r->term);
+        bool told = of_term ? r->status == SLUICE_OK
+                            : x->op.type == SL_STORAGE_RECORD &&
+                                  r->status == SLUICE_ESTALE;
+        if (told) ksim_rules_told(w, x->node, r->term);
         ksim_mix(w, (uint64_t)r->status ^ x->number << 8);
         x->reported = true;
         ksim_node_storage(w, x->node, x);

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "journal/record.h"
+#include "locks/grant_record.h"
 #include "sim/keeper.h"
 
 #define AUTHORITY_US 2000000ll
@@ -53,24 +55,16 @@ static bool is_in_journal(const struct ksim_world *w, sl_fence fence)
 
 /* Until the authority of the previous keeper has ended, that keeper must not let a lease expire that the
  * new one extends. */
-static void check_rival(struct ksim_world *w, uint32_t i, struct sl_bytes key,
-                        sl_fence fence)
+static void check_rival(struct ksim_world *w, uint32_t i, const struct ksim_lease *x)
 {
     uint64_t term = w->nodes[i].f.guests.term;
-    uint32_t last = term > 1 && term < KSIM_TERMS ? w->etcd.nodes[term - 1] : 0;
-    struct sl_table_stats stats;
-    struct sl_grant_view v;
-    if (last == 0 || last == i + 1 || !w->nodes[last - 1].up) return;
-    const struct ksim_node *rival = &w->nodes[last - 1];
-    if (!rival->f.guests.leads || rival->f.guests.term != term - 1) return;
-    sl_table_stats(rival->table, &stats);
-    if (stats.authority_until_ms <= ksim_node_now(w, last - 1).ms ||
-        !inspect(w, last - 1, key, fence, &v) || v.end_ms >= stats.authority_until_ms)
-        return;
-    KSIM_WRONG(w,
-               "n%u extends fence %" PRIu64 ", which expires at the previous keeper "
-               "n%u before the authority of that node ends",
-               i + 1, fence, last);
+    if (term < 2 || term >= KSIM_TERMS || w->etcd.resigned[term - 1]) return;
+    int64_t until_us = w->etcd.sent_us[term - 1] + AUTHORITY_US;
+    if (w->now_us < until_us && x->end_us + ROUNDED_US < until_us)
+        KSIM_WRONG(w,
+                   "n%u extends fence %" PRIu64 ", which expires at an earlier keeper "
+                   "%" PRId64 " ms before the authority of the last one ends",
+                   i + 1, x->fence, (until_us - x->end_us) / 1000);
 }
 
 /* Whether a keeper may extend a lease after its last known expiry. */
@@ -83,8 +77,7 @@ static bool lasts_longer(const struct ksim_world *w, const struct ksim_lease *x)
 
 /* A new keeper extends a lease only if the lease has not expired in the table of the keeper that has last
  * granted or extended it. */
-static void check_extended(struct ksim_world *w, uint32_t i, struct sl_bytes key,
-                           sl_fence fence)
+static void check_extended(struct ksim_world *w, uint32_t i, sl_fence fence)
 {
     const struct ksim_lease *x = find(w, fence);
     if (x == NULL || x->term == w->nodes[i].f.guests.term) return;
@@ -93,7 +86,7 @@ static void check_extended(struct ksim_world *w, uint32_t i, struct sl_bytes key
                    "n%u extends fence %" PRIu64 ", which has expired %" PRId64
                    " us ago at the keeper of term %" PRIu64,
                    i + 1, fence, w->now_us - x->end_us, x->term);
-    if (!x->recorded) check_rival(w, i, key, fence);
+    if (!x->recorded && !x->passed_on) check_rival(w, i, x);
 }
 
 void ksim_leases_granted(struct ksim_world *w, uint32_t i, uint32_t key, sl_fence fence,
@@ -102,7 +95,7 @@ void ksim_leases_granted(struct ksim_world *w, uint32_t i, uint32_t key, sl_fenc
     struct ksim_lease *x = slot_of(w, fence);
     struct sl_grant_view v;
     if (w->checker.without_clocks) return;
-    if (!fresh && !w->rates_change) check_extended(w, i, ksim_key(key), fence);
+    if (!fresh && !w->rates_change) check_extended(w, i, fence);
     if (!inspect(w, i, ksim_key(key), fence, &v)) return;
     if (x->fence != fence) *x = (struct ksim_lease){.fence = fence};
     int64_t end_us = real_us(w, i, v.end_ms);
@@ -110,10 +103,29 @@ void ksim_leases_granted(struct ksim_world *w, uint32_t i, uint32_t key, sl_fenc
     x->term = w->nodes[i].f.guests.term;
 }
 
+/* The keeper that has granted or extended a lease has recorded it: note the expiry that the entry covers. */
+static void note_durable(struct ksim_world *w, const struct ksim_item *entry,
+                         struct ksim_lease *x)
+{
+    uint32_t i = w->etcd.term.node - 1;
+    const struct ksim_node *n = &w->nodes[i];
+    struct sl_grant_view v;
+    struct sl_item item;
+    size_t at = 0;
+    if (!n->up || !n->f.guests.leads || n->f.guests.term != w->etcd.term.term ||
+        sl_record_next(entry->value, &at, &item) != 1 ||
+        !inspect(w, i, item.key, item.fence, &v))
+        return;
+    sl_ms now_ms = ksim_node_now(w, i).ms;
+    sl_ms end_ms = sl_keeper_journal_time(&n->f.journal, now_ms) + v.end_ms - now_ms;
+    if (end_ms <= item.expiry_ms) x->durable_us = real_us(w, i, v.end_ms);
+}
+
 void ksim_leases_recorded(struct ksim_world *w, const struct ksim_item *entry)
 {
     struct ksim_lease *x = find(w, ksim_fence_of(entry));
     if (x == NULL) return;
+    note_durable(w, entry, x);
     if (x->term == w->etcd.term.term) x->recorded = true;
     else if (!x->passed_on) {
         uint32_t i = w->etcd.term.node - 1;
@@ -161,6 +173,73 @@ static sl_ms sure_of(const struct sl_grant_view *v)
     return v->unsure_ms == SL_NEVER ? 0 : v->end_ms - v->unsure_ms;
 }
 
+/* Read an entry of the journal. Returns false if it is not that of a grant. */
+static bool read_entry(const struct ksim_item *x, struct sl_item *item,
+                       struct sl_grant_view *v)
+{
+    size_t at = 0;
+    if (ksim_fence_of(x) == 0 || sl_record_next(x->value, &at, item) != 1 ||
+        !sl_grant_read(item->value, v))
+        return false;
+    v->fence = item->fence;
+    return true;
+}
+
+/* Whether the next keeper would not extend a lease because of its entry in the journal. */
+static bool is_unsure_in_journal(const struct ksim_world *w, sl_fence fence)
+{
+    const struct ksim_map *m = &w->etcd.journal;
+    struct sl_grant_view v;
+    struct sl_item item;
+    for (size_t k = 0; k < m->count; k++)
+        if (read_entry(&m->items[k], &item, &v) && v.fence == fence)
+            return v.unsure_ms != 0;
+    return false;
+}
+
+/* A keeper extends a lease only if it is certainly valid. The holder then relies on the expiry, so the
+ * keeper records it, even if it is not later. */
+void ksim_leases_extended(struct ksim_world *w, uint32_t i, struct sl_bytes key,
+                          const struct sl_grant_view *before)
+{
+    sl_ms now_ms = ksim_node_now(w, i).ms;
+    struct sl_grant_view v;
+    if (before->leased && sure_of(before) <= now_ms)
+        KSIM_WRONG(w, "n%u extends fence %" PRIu64 ", which may have expired", i + 1,
+                   before->fence);
+    if (before->leased && before->unsure_ms != 0 && w->nodes[i].f.journal.need == 0 &&
+        inspect(w, i, key, before->fence, &v) && v.end_ms - now_ms > w->volatile_ms &&
+        is_unsure_in_journal(w, before->fence))
+        KSIM_WRONG(w, "n%u does not record the extension of fence %" PRIu64, i + 1,
+                   before->fence);
+}
+
+/* A keeper has read the journal: it has all entries that have not expired. */
+static void check_restored(struct ksim_world *w, uint32_t i)
+{
+    const struct ksim_node *n = &w->nodes[i];
+    const struct ksim_map *m = &w->etcd.journal;
+    struct sl_now now = ksim_node_now(w, i);
+    sl_ms journal_ms = sl_keeper_journal_time(&n->f.journal, now.ms);
+    struct sl_grant_view v, held;
+    struct sl_item item;
+    for (size_t k = 0; k < m->count; k++) {
+        if (!read_entry(&m->items[k], &item, &v) || item.expiry_ms <= journal_ms + 10 ||
+            sl_guests_withdrew(&n->f.guests, item.key, &v))
+            continue;
+        const struct ksim_lease *x = find(w, item.fence);
+        if (!inspect(w, i, item.key, item.fence, &held))
+            KSIM_WRONG(w, "n%u has read the journal, but does not know fence %" PRIu64,
+                       i + 1, item.fence);
+        else if (x != NULL && !w->rates_change &&
+                 real_us(w, i, held.end_ms) + ROUNDED_US < x->durable_us)
+            KSIM_WRONG(w,
+                       "n%u has read the journal, but lets fence %" PRIu64
+                       " expire %" PRId64 " us too early",
+                       i + 1, item.fence, x->durable_us - real_us(w, i, held.end_ms));
+    }
+}
+
 static void check_table(struct ksim_world *w, uint32_t i)
 {
     const struct ksim_node *n = &w->nodes[i];
@@ -181,7 +260,12 @@ static void check_table(struct ksim_world *w, uint32_t i)
 
 void ksim_leases_restored(struct ksim_world *w, uint32_t i)
 {
-    if (w->nodes[i].f.guests.leads) check_table(w, i);
+    const struct sl_failover *f = &w->nodes[i].f;
+    if (!f->guests.leads) return;
+    check_table(w, i);
+    if (w->nodes[i].quiet && !f->guests.reads_journal && f->journal.rules != NULL &&
+        f->guests.term == w->etcd.term.term && !w->checker.without_clocks)
+        check_restored(w, i);
 }
 
 /* A new keeper moves the first record of its ledger to its table, unless the grant was withdrawn. */
@@ -390,7 +474,12 @@ void ksim_leases_receive(struct ksim_world *w, uint32_t i,
     b->has_route = n->f.route.open || n->f.route.handing;
     const struct sl_route_session *s = sl_route_session_find(&n->f.route, m->session);
     b->recorded = x != NULL;
+    b->named = x != NULL && x->address.n > 0;
     b->asks = s != NULL && s->request != NULL;
+    if (s != NULL && s->tx_request.n < sizeof b->tx_id) {
+        b->tx = s->tx;
+        memcpy(b->tx_id, s->tx_request.at, s->tx_request.n);
+    }
     if (m->type == SL_FAILOVER_RECLAIM) {
         if (n->f.guests.leads && inspect(w, i, m->key, m->grant.fence, &v))
             b->sure_ms = sure_of(&v);
@@ -451,6 +540,8 @@ static void check_recorded(struct ksim_world *w, uint32_t i,
     if (x == NULL || n->f.route.leads) return;
     if (!b->has_route && !b->recorded)
         KSIM_WRONG(w, "n%u records fence %" PRIu64 " of an old route", i + 1, x->fence);
+    if (b->named && x->address.n == 0)
+        KSIM_WRONG(w, "n%u forgets which client has fence %" PRIu64, i + 1, x->fence);
     if (!x->leased) return;
     if (b->recorded && x->sure_ms < b->sure_ms)
         KSIM_WRONG(w, "n%u is certain of fence %" PRIu64 " for a shorter time", i + 1,
@@ -469,6 +560,13 @@ static void check_said(struct ksim_world *w, uint32_t i,
     if (!b->has_route && b->asks && !w->nodes[i].f.route.leads && s != NULL &&
         s->request == NULL)
         KSIM_WRONG(w, "n%u answers a request with a reply of an old route", i + 1);
+    if (!b->has_route || !b->asks || m->what != SL_SAY_LAST || s == NULL) return;
+    if (m->tx == 0 && s->tx != 0)
+        KSIM_WRONG(w, "n%u remembers a transaction that has ended", i + 1);
+    if (b->tx != 0 && s->tx == b->tx &&
+        (s->tx_request.n != strlen(b->tx_id) ||
+         memcmp(s->tx_request.at, b->tx_id, s->tx_request.n) != 0))
+        KSIM_WRONG(w, "n%u replaces the REQUEST id of an open transaction", i + 1);
 }
 
 void ksim_leases_received(struct ksim_world *w, uint32_t i, uint32_t from,
@@ -513,11 +611,36 @@ void ksim_leases_left(struct ksim_world *w, uint32_t i, const struct ksim_conn *
 
 #define CUT_OFF_MS 1200 /* When a node without a route closes their connections. */
 
+void ksim_leases_routes(struct ksim_world *w)
+{
+    for (uint32_t i = 0; i < w->node_count; i++) {
+        const struct sl_route *r = &w->nodes[i].f.route;
+        if (w->nodes[i].up && (r->leads || r->confirmed))
+            w->nodes[i].confirmed_us = w->now_us;
+    }
+}
+
+/* A node counts the time without a route from when the keeper last confirmed its route, or from when etcd
+ * still had the same heartbeat. */
+static void check_certain(struct ksim_world *w, uint32_t i)
+{
+    const struct ksim_node *n = &w->nodes[i];
+    const struct sl_route *r = &n->f.route;
+    struct sl_election_view v;
+    sl_election_view(n->f.election, &v);
+    if (r->leads || r->confirmed || r->certain_ms <= v.known_ms || w->rates_change ||
+        w->checker.without_clocks)
+        return;
+    if (real_us(w, i, r->certain_ms) > n->confirmed_us + ROUNDED_US)
+        KSIM_WRONG(w, "n%u counts on a route that the keeper has not confirmed", i + 1);
+}
+
 /* Until a keeper has confirmed the report of a node, the node closes the connections of clients without a
  * lease in time. */
 static void check_cut_off(struct ksim_world *w, uint32_t i)
 {
     const struct sl_route *r = &w->nodes[i].f.route;
+    check_certain(w, i);
     if (r->leads || r->exporting || r->confirmed || r->ledger.unleased == 0 ||
         r->without_since_ms == 0 || ksim_node_now(w, i).ms < r->certain_ms + CUT_OFF_MS)
         return;

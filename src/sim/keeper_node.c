@@ -67,7 +67,10 @@ void ksim_node_start(struct ksim_world *w, uint32_t i)
     n->paused_us = 0;
     n->tick_us = INT64_MAX;
     n->heartbeat = n->told_term = 0;
-    n->urgent_to = n->later_count = 0;
+    n->urgent_to = n->quiet_to = 0;
+    n->reports_subscribed = false;
+    n->subscribed = sl_random_maybe(&w->random, 3000);
+    n->confirmed_us = w->now_us;
     n->watch_missed = true; /* A new watch reports the current term. */
     for (uint32_t o = 0; o < w->node_count; o++) {
         ids[o] = o + 1;

@@ -97,6 +97,10 @@ static void check_urgent(struct ksim_world *w, uint32_t i)
 void ksim_rules_settled(struct ksim_world *w, uint32_t i,
                         const struct sl_table_stats *stats)
 {
+    const struct ksim_node *n = &w->nodes[i];
+    if (n->f.route.leads && n->f.guests.term < n->told_term)
+        KSIM_WRONG(w, "n%u leads in term %" PRIu64 ", but knows term %" PRIu64, i + 1,
+                   n->f.guests.term, n->told_term);
     check_authority(w, i, stats);
     check_successor(w, i, stats);
     check_urgent(w, i);
@@ -301,6 +305,12 @@ void ksim_rules_not_held(struct ksim_world *w, uint32_t i)
                        o + 1);
 }
 
+void ksim_rules_left(struct ksim_world *w, uint32_t i, const struct ksim_conn *c)
+{
+    if (c->route.tx != 0 || c->route.tx_request.n != 0)
+        KSIM_WRONG(w, "n%u remembers the transaction of a client that has left", i + 1);
+}
+
 /* Without a route, a node keeps its clients while etcd shows the same term and heartbeat. */
 void ksim_rules_cut_off(struct ksim_world *w, uint32_t i)
 {
@@ -318,6 +328,8 @@ void ksim_rules_sent(struct ksim_world *w, uint32_t from, uint32_t to,
 {
     struct ksim_node *n = &w->nodes[from];
     ksim_leases_sent(w, from, to, m);
+    if (m->type == SL_FAILOVER_COME) n->reports_subscribed = n->f.route.heard;
+    if (m->type == SL_FAILOVER_QUIET && n->quiet_to == to + 1) n->quiet_to = 0;
     if (m->type == SL_FAILOVER_RECLAIM) {
         note_reported(w, m->grant.fence, n->f.route.keeper_term);
     }
@@ -353,14 +365,19 @@ static void check_record(struct ksim_world *w, uint32_t i, uint32_t from,
 void ksim_rules_receive(struct ksim_world *w, uint32_t i, uint32_t from,
                         const struct sl_failover_message *m, struct ksim_before *b)
 {
-    const struct ksim_node *n = &w->nodes[i];
+    struct ksim_node *n = &w->nodes[i];
     struct sl_table_stats stats;
     struct sl_grant_view v;
     *b = (struct ksim_before){.open = n->f.guests.nodes[from].open};
     ksim_leases_receive(w, i, m, b);
-    if (m->type != SL_FAILOVER_RECLAIM) return;
     sl_table_stats(n->table, &stats);
-    b->closed = stats.recovering_until_ms <= ksim_node_now(w, i).ms;
+    bool waits = stats.recovering_until_ms > ksim_node_now(w, i).ms;
+    n->quiet_to = m->type == SL_FAILOVER_CLOCK && n->f.guests.leads && b->open &&
+                          n->links[from - 1].up && waits
+                      ? from
+                      : 0;
+    if (m->type != SL_FAILOVER_RECLAIM) return;
+    b->closed = !waits;
     b->known = is_known(w, i, m->key, m->grant.fence, &v);
 }
 
@@ -390,7 +407,14 @@ void ksim_rules_received(struct ksim_world *w, uint32_t i, uint32_t from,
         KSIM_WRONG(w, "n%u accepts n%u for term %" PRIu64, i + 1, from, m->term);
     if (m->type == SL_FAILOVER_COME && open && m->term == g->term)
         check_guests(w, i, from, true);
-    if (m->type == SL_FAILOVER_READY && open) check_guests(w, i, from, false);
+    if (m->type == SL_FAILOVER_READY && open) {
+        check_guests(w, i, from, false);
+        if (w->nodes[from - 1].reports_subscribed && !g->nodes[from].listens)
+            KSIM_WRONG(w, "n%u has not told n%u that it has subscribers", from, i + 1);
+    }
+    if (w->nodes[i].quiet_to != 0)
+        KSIM_WRONG(w, "n%u does not tell n%u that it waits for earlier leases", i + 1,
+                   from);
     if (m->type == SL_FAILOVER_RECLAIM && g->leads && b->closed && !b->known &&
         is_known(w, i, m->key, m->grant.fence, &v))
         KSIM_WRONG(w, "n%u adds fence %" PRIu64 " after its wait", i + 1,

@@ -103,6 +103,7 @@ void ksim_conn_close(struct ksim_world *w, uint32_t i, struct ksim_conn *c, bool
     ksim_tx_leave(w, i, c);
     if (sl_route_leave(&n->f.route, &c->route, cut, &m))
         ksim_net_send(w, i, n->f.route.keeper, &m);
+    ksim_rules_left(w, i, c);
     sl_ms linger = w->linger_ms;
     if (c->is_guest) {
         linger = sl_guest_linger_ms(&c->guest, linger);
@@ -480,7 +481,7 @@ static void extend(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
     struct ksim_node *n = &w->nodes[i];
     const struct ksim_command *m = &c->command;
     struct sl_now now = ksim_node_now(w, i);
-    struct sl_grant_view v;
+    struct sl_grant_view v = {0};
     char text[64];
     sl_ms left;
     if (sl_table_inspect_grant(n->table, now, ksim_key(m->key), m->fence, &v) &&
@@ -502,6 +503,7 @@ static void extend(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
         reply_status(w, i, c, status);
         return;
     }
+    ksim_leases_extended(w, i, ksim_key(m->key), &v);
     ksim_limits_given(n, now.ms, m->lease_ms);
     ksim_audit_grant(w, i, c, m->fence, NULL);
     snprintf(text, sizeof text, ":%" PRId64 "\r\n %" PRIu64, left, n->f.guests.term);

@@ -43,7 +43,7 @@ struct sim_clock ksim_clock(struct ksim_world *w, int64_t began_us)
                                       sl_random_between(r, 1000000, 100000000000),
                           .ppm = sl_random_between(r, -50, 50)};
     int64_t most = sl_random_maybe(r, 5000) ? SIM_DRIFT_PPM : -SIM_DRIFT_PPM;
-    if ((w->faults & 1u << KSIM_FAULT_DRIFT) != 0) c.ppm = most;
+    if ((w->faults & 1ull << KSIM_FAULT_DRIFT) != 0) c.ppm = most;
     return c;
 }
 
@@ -52,28 +52,28 @@ static void draw_faults(struct ksim_world *w)
     w->faults = sim_faults_draw(&ksim_faults, &w->random);
     /* With these faults, a node that has lost its keeper may keep the connections of clients without a
      * lease for too long. Some seeds do without them, so that such clients are checked, too. */
-    const uint32_t loose = 1u << KSIM_FAULT_PAUSE | 1u << KSIM_FAULT_ALONE |
-                           1u << KSIM_FAULT_DOWN | 1u << KSIM_FAULT_AWAY |
-                           1u << KSIM_FAULT_SLOW | 1u << KSIM_FAULT_LOST;
+    const uint64_t loose = 1ull << KSIM_FAULT_PAUSE | 1ull << KSIM_FAULT_ALONE |
+                           1ull << KSIM_FAULT_DOWN | 1ull << KSIM_FAULT_AWAY |
+                           1ull << KSIM_FAULT_SLOW | 1ull << KSIM_FAULT_LOST;
     if (sl_random_maybe(&w->random, 2500)) {
         w->faults &= ~loose;
-        w->faults |= 1u << KSIM_FAULT_LOOSE | 1u << KSIM_FAULT_CUT |
-                     1u << KSIM_FAULT_RESET;
+        w->faults |= 1ull << KSIM_FAULT_LOOSE | 1ull << KSIM_FAULT_CUT |
+                     1ull << KSIM_FAULT_RESET;
     }
-    const uint32_t storms = loose | 1u << KSIM_FAULT_DELAY | 1u << KSIM_FAULT_CUT |
-                            1u << KSIM_FAULT_RESET | 1u << KSIM_FAULT_PART |
-                            1u << KSIM_FAULT_FULL | 1u << KSIM_FAULT_BUSY;
+    const uint64_t storms = loose | 1ull << KSIM_FAULT_DELAY | 1ull << KSIM_FAULT_CUT |
+                            1ull << KSIM_FAULT_RESET | 1ull << KSIM_FAULT_PART |
+                            1ull << KSIM_FAULT_FULL | 1ull << KSIM_FAULT_BUSY;
     if (sl_random_maybe(&w->random, 1000)) {
         w->faults &= ~storms;
-        w->faults |= 1u << KSIM_FAULT_CRASH;
+        w->faults |= 1ull << KSIM_FAULT_CRASH;
     }
     if (w->setup.faults_given) w->faults = w->setup.faults;
     w->calm = (w->faults & storms) == 0;
-    if ((w->faults & 1u << KSIM_FAULT_STEAL) == 0)
-        w->faults &= ~(1u << KSIM_FAULT_FORCE);
-    if ((w->faults & 1u << KSIM_FAULT_PAUSE) == 0)
-        w->faults &= ~(1u << KSIM_FAULT_STOP);
-    w->checker.without_clocks = (w->faults & 1u << KSIM_FAULT_STOP) != 0;
+    if ((w->faults & 1ull << KSIM_FAULT_STEAL) == 0)
+        w->faults &= ~(1ull << KSIM_FAULT_FORCE);
+    if ((w->faults & 1ull << KSIM_FAULT_PAUSE) == 0)
+        w->faults &= ~(1ull << KSIM_FAULT_STOP);
+    w->checker.without_clocks = (w->faults & 1ull << KSIM_FAULT_STOP) != 0;
     w->checker.checks_loose = (w->faults & loose) == 0;
 }
 
@@ -139,7 +139,8 @@ static void second(struct ksim_world *w, const struct sim_event *e)
 {
     struct ksim_node *n = &w->nodes[e->node];
     if (!n->up || n->life != e->number) return;
-    sl_route_second(&n->f.route, ksim_node_now(w, e->node).ms, false);
+    if (sl_random_maybe(&w->random, 300)) n->subscribed = !n->subscribed;
+    sl_route_second(&n->f.route, ksim_node_now(w, e->node).ms, n->subscribed);
     ksim_limits_second(w, e->node);
     ksim_node_settle(w, e->node);
     ksim_etcd_poll(w, e->node);
@@ -273,6 +274,7 @@ static void run(void *world, const struct sim_setup *setup)
     while (goes_on(w) && sim_queue_take(&w->queue, &e)) {
         w->now_us = e.at_us;
         w->steps++;
+        ksim_leases_routes(w);
         if (handle(w, &e)) free(e.bytes);
         if (w->healed) ksim_heal_step(w);
     }

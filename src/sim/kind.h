@@ -11,7 +11,7 @@
 struct sim_setup {
     uint64_t seed;
     uint64_t events;
-    uint32_t faults;
+    uint64_t faults;
     bool faults_given; /* False: draw `faults` from the seed. */
     uint32_t clients;  /* 0: drawn from the seed. */
     uint64_t until;    /* Stop after this many events; 0: no limit. */
@@ -35,7 +35,8 @@ struct sim_counts {
 struct sim_result {
     uint64_t hash, steps;
     int64_t now_us;
-    uint32_t faults, clients;
+    uint64_t faults;
+    uint32_t clients;
     const char *wrong; /* Borrowed; empty: no violation. */
     bool is_stuck;
     struct sim_counts counts;

@@ -182,7 +182,7 @@ static void parse(struct options *o, int argc, char **argv)
 static void print_replay(const struct options *o, const struct sim_setup *s,
                          const char *more)
 {
-    char faults[400];
+    char faults[500];
     printf("replay: %s%s --seed %" PRIu64 " --events %" PRIu64, o->program,
            o->kind->option, s->seed, s->events);
     sim_faults_print(o->kind->faults, s->faults, faults, sizeof faults);
@@ -312,7 +312,7 @@ static bool drop_one_fault(const struct options *o, struct sim_setup *setup)
 {
     for (uint32_t f = 0; f < o->kind->faults->count; f++) {
         struct sim_setup less = *setup;
-        less.faults &= ~(1u << f);
+        less.faults &= ~(1ull << f);
         if (less.faults == setup->faults || !still_fails(o, &less)) continue;
         *setup = less;
         return true;

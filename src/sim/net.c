@@ -54,7 +54,7 @@ static void post(struct sim_world *w, uint32_t from, uint32_t to,
     int64_t at = w->now_us + sim_net_delay(w);
     if (sim_has_fault(w, SIM_FAULT_AGES) && takes_ages(w, m))
         at = w->now_us + sl_random_between(&w->random, 0, w->ages_us);
-    else if ((w->faults & 1u << SIM_FAULT_OVERTAKE) == 0) {
+    else if ((w->faults & 1ull << SIM_FAULT_OVERTAKE) == 0) {
         if (at <= link->last_us) at = link->last_us + 1;
         link->last_us = at;
     }

@@ -10,8 +10,8 @@
 /* The faults that must not cost a lease. With other faults, losing a lease would be
  * correct. */
 #define HARMLESS                                                              \
-    (1u << SIM_FAULT_ROLLING | 1u << SIM_FAULT_DRIFT | 1u << SIM_FAULT_WALL | \
-     1u << SIM_FAULT_POWER)
+    (1ull << SIM_FAULT_ROLLING | 1ull << SIM_FAULT_DRIFT | 1ull << SIM_FAULT_WALL | \
+     1ull << SIM_FAULT_POWER)
 
 void sim_rolling_draw(struct sim_world *w)
 {

@@ -211,7 +211,7 @@ struct sim_world {
     uint64_t steps;
 
     /* Drawn from the seed once. */
-    uint32_t faults;
+    uint64_t faults;
     struct sl_node_limits limits;
     sl_ms lease_min_ms, lease_max_ms; /* The range of leases that clients request. */
     sl_ms volatile_ms;                /* Longer leases must be durable. */
@@ -256,7 +256,7 @@ struct sim_world {
 
 static inline bool sim_has_fault(const struct sim_world *w, enum sim_fault f)
 {
-    return (w->faults & 1u << f) != 0 && w->heal == SIM_HEAL_NOT;
+    return (w->faults & 1ull << f) != 0 && w->heal == SIM_HEAL_NOT;
 }
 
 static inline sl_node_id sim_node_id(uint32_t machine)
