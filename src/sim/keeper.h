@@ -14,6 +14,7 @@
  *     keeper_admin.c    BREAK and DRAIN at the keeper, and what they promise
  *     keeper_operator.c  operators: clients that send BREAK and DRAIN
  *     keeper_nemesis.c  injects faults
+ *     keeper_members.c  the membership, and operators that change it
  *     keeper_heal.c     the phase after the faults, when the cluster must make progress
  *     keeper_audit.c    compares what keepers do with the rules of src/failover/README.md
  *     keeper_rules.c    more rules, about what nodes send, store and remember
@@ -203,6 +204,10 @@ struct ksim_node {
     sl_fence ended[KSIM_ENDED];
     uint32_t ended_count;
     int64_t ready_us[KSIM_NODES]; /* and when each node has handed over its ledger. */
+    uint32_t members;  /* The membership that it knows, as bits of ids; */
+    uint32_t peers;    /* the nodes to which it may have links. */
+    uint32_t last_ledgers; /* As the keeper: the nodes with ledgers of the last term, */
+    sl_ms open_ms[KSIM_NODES]; /* and when each node last had a route; 0: never. */
     bool subscribed; /* Its clients subscribe to events. */
     bool reports_subscribed; /* They did when it sent its last COME. */
     uint32_t quiet_to;    /* The node to which it must send QUIET now; 0: none. */
@@ -415,6 +420,8 @@ struct ksim_world {
     struct ksim_client clients[KSIM_CLIENTS];
     struct ksim_etcd etcd;
     uint64_t lives, links, dials, requests;
+    uint32_t members; /* The current membership, as bits of ids. */
+    uint32_t mistake; /* The operator has just removed this node by mistake; 0: none. */
 
     /* When each request arrived at the node of its client, and the life of that node, by number. */
     int64_t arrived_us[KSIM_REQUESTS];
@@ -647,6 +654,18 @@ void ksim_heal_begin(struct ksim_world *w);
 void ksim_heal_step(struct ksim_world *w);
 void ksim_heal_unanswered(struct ksim_world *w, uint32_t c,
                           const struct ksim_command *m);
+
+/* --- keeper_members.c ------------------------------------------------------------------- */
+
+bool ksim_is_member(const struct ksim_world *w, uint32_t i);
+void ksim_members_begin(struct ksim_world *w);
+/* A node starts: it knows the membership. */
+void ksim_members_start(struct ksim_world *w, uint32_t i);
+/* An operator changes the membership; a node learns of it; it closes links to former members. */
+void ksim_members_event(struct ksim_world *w, const struct sim_event *e);
+void ksim_members_heal(struct ksim_world *w);
+/* Whether the two nodes accept a link between them. */
+bool ksim_members_link(const struct ksim_world *w, uint32_t a, uint32_t b);
 
 /* --- keeper_audit.c -------------------------------------------------------------------- */
 

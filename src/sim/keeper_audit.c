@@ -351,6 +351,7 @@ void ksim_audit_claim(struct ksim_world *w, uint32_t i)
 {
     uint32_t keeper = w->etcd.term.node - 1;
     if (w->etcd.term.term == 0 || keeper == i || w->checker.without_clocks) return;
+    if ((w->faults & 1ull << KSIM_FAULT_MEMBERS) != 0) return;
     if (w->nodes[keeper].resigns_term == w->etcd.term.term) return;
     ksim_audit_health(w);
     if (w->now_us - w->nodes[keeper].unwell_us > WELL_US)

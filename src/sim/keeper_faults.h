@@ -37,7 +37,8 @@
     FAULT(SEVERAL, "several", 4000, "clients hold several leases at a time") \
     FAULT(CLOSE,   "close",   3000, "nodes close connections of clients, and of clients of other nodes") \
     FAULT(OPERATE, "operate", 3000, "operators break grants, and drain keys for a while") \
-    FAULT(HANGUP,  "hangup",  4000, "clients close their connections during a request")
+    FAULT(HANGUP,  "hangup",  4000, "clients close their connections during a request") \
+    FAULT(MEMBERS, "members", 2500, "operators add and remove nodes")
 /* clang-format on */
 
 enum ksim_fault {

@@ -357,6 +357,22 @@ void ksim_leases_renewed(struct ksim_world *w)
 
 #define NO_WITNESS_US 4400000ll /* A keeper looks for a witness for longer than this. */
 
+/* A keeper names every node that may be the only other one that knows a lease. */
+static void check_named(struct ksim_world *w, uint32_t i, uint32_t ledgers)
+{
+    const struct ksim_node *n = &w->nodes[i];
+    sl_ms now_ms = ksim_node_now(w, i).ms;
+    for (uint32_t o = 0; o < w->node_count; o++) {
+        if ((ledgers >> (o + 1) & 1) != 0) continue;
+        if ((n->last_ledgers >> (o + 1) & 1) != 0 && now_ms < n->quiet_until_ms)
+            KSIM_WRONG(w, "n%u does not name n%u, which may know a lease of the last term",
+                       i + 1, o + 1);
+        if (n->open_ms[o] != 0 && now_ms < n->open_ms[o] + w->volatile_ms)
+            KSIM_WRONG(w, "n%u does not name n%u, which had a route %" PRId64 " ms ago",
+                       i + 1, o + 1, now_ms - n->open_ms[o]);
+    }
+}
+
 /* A keeper names ledgers when it knows all leases, until it has had no witness for a while. */
 void ksim_leases_renews(struct ksim_world *w, uint32_t i, uint32_t ledgers)
 {
@@ -366,6 +382,7 @@ void ksim_leases_renews(struct ksim_world *w, uint32_t i, uint32_t ledgers)
     bool quiet = stats.recovering_until_ms > ksim_node_now(w, i).ms;
     if (ledgers != 0 && quiet)
         KSIM_WRONG(w, "n%u names ledgers, although it waits for earlier leases", i + 1);
+    if (ledgers != 0) check_named(w, i, ledgers);
     if (ledgers == 0 && !quiet && t->ledgers != 0 && t->node == i + 1 &&
         w->now_us - w->nodes[i].guest_us < NO_WITNESS_US && !w->checker.without_clocks)
         KSIM_WRONG(w,
@@ -672,6 +689,8 @@ void ksim_leases_settled(struct ksim_world *w, uint32_t i,
     for (uint32_t o = 0; o < w->node_count; o++)
         if (n->f.guests.nodes[o + 1].ready && n->f.guests.nodes[o + 1].clock_ms != 0)
             n->guest_us = w->now_us;
+    for (uint32_t o = 0; o < w->node_count; o++)
+        if (n->f.guests.leads && n->f.guests.nodes[o + 1].open) n->open_ms[o] = now_ms;
     if (n->f.route.leads && stats->recovering_until_ms <= now_ms &&
         now_ms < n->quiet_until_ms && !sl_list_empty(&n->f.route.ledger.all))
         KSIM_WRONG(w, "n%u ends its wait before it has read its own ledger", i + 1);

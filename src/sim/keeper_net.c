@@ -148,16 +148,18 @@ static void call(struct ksim_world *w, uint32_t a, uint32_t b)
 {
     struct ksim_node *n = &w->nodes[a];
     bool there = is_reachable(w, a, b) && is_reachable(w, b, a);
+    bool accepts = ksim_members_link(w, a, b);
     if (!ksim_node_runs(w, a) || !sl_random_maybe(&w->random, 4000)) return;
-    if (there && ksim_node_runs(w, b)) {
+    if (there && accepts && ksim_node_runs(w, b)) {
         uint64_t number = ++w->links;
         begin_link(w, a, b, number);
         begin_link(w, b, a, number);
         return;
     }
-    if (there && !w->nodes[b].up) n->links[b].closed_us = w->now_us;
+    bool closed = there && (!w->nodes[b].up || !accepts);
+    if (closed) n->links[b].closed_us = w->now_us;
     sl_failover_sight(&n->f, ksim_node_now(w, a).ms, b + 1,
-                      there && !w->nodes[b].up ? SL_PEER_CLOSED : SL_PEER_SILENT);
+                      closed ? SL_PEER_CLOSED : SL_PEER_SILENT);
     ksim_node_settle(w, a);
 }
 
@@ -179,7 +181,8 @@ static void update_end(struct ksim_world *w, uint32_t a, uint32_t b)
     }
     if (is_heard(w, b, a)) x->broken_us = -1;
     else if (x->broken_us < 0) x->broken_us = w->now_us;
-    if (is_closed(w, a, b)) end_link(w, a, b, false, SL_PEER_CLOSED);
+    if (is_closed(w, a, b) || !ksim_members_link(w, a, b))
+        end_link(w, a, b, false, SL_PEER_CLOSED);
     else if (x->broken_us >= 0 && w->now_us - x->broken_us > SILENCE_US)
         end_link(w, a, b, false, SL_PEER_SILENT);
 }

@@ -45,7 +45,6 @@ void ksim_node_start(struct ksim_world *w, uint32_t i)
 {
     struct ksim_node *n = &w->nodes[i];
     struct sl_now now = ksim_node_now(w, i);
-    uint32_t ids[KSIM_NODES];
     n->table = sl_table_new(&limits, (struct sl_hash_key){7, 0});
     const struct sl_failover_settings s = {.self = i + 1,
                                            .keeper_wait_ms = w->keeper_wait_ms,
@@ -73,14 +72,13 @@ void ksim_node_start(struct ksim_world *w, uint32_t i)
     n->confirmed_us = w->now_us;
     n->watch_missed = true; /* A new watch reports the current term. */
     for (uint32_t o = 0; o < w->node_count; o++) {
-        ids[o] = o + 1;
         n->links[o].up = false;
         n->links[o].broken_us = -1;
         n->links[o].unsent = 0;
         n->links[o].heard_us = w->now_us;
     }
     KSIM_TRACE(w, "n%u starts", i + 1);
-    sl_election_members(n->f.election, now.ms, ids, w->node_count);
+    ksim_members_start(w, i);
     ksim_schedule(
         w, sl_random_between(&w->random, 0, 1000000),
         (struct sim_event){.type = SIM_EVENT_SECOND, .node = i, .number = n->life});
@@ -361,6 +359,8 @@ static void lead(struct ksim_world *w, uint32_t i, const struct sl_failover_orde
     n->quiet_until_ms = sl_ms_after(now.ms, o->quiet_ms);
     n->successor = o->before.resigned;
     n->longest_ms = o->before.longest_ms;
+    n->last_ledgers = o->before.ledgers | 1u << o->before.node;
+    memset(n->open_ms, 0, sizeof n->open_ms);
     ksim_limits_begin(w, i, o->before.fence_limit, o->before.longest_ms);
     ksim_tx_lead(w, i, o->term);
     sl_route_resume(&n->f.route);

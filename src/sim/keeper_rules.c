@@ -181,6 +181,8 @@ void ksim_rules_claim(struct ksim_world *w, const struct ksim_op *x)
         return;
     }
     if (e->term.resigned || beat_us > SILENCE_US || !w->nodes[keeper].up) return;
+    /* Nodes that know another membership count another majority. */
+    if ((w->faults & 1ull << KSIM_FAULT_MEMBERS) != 0) return;
     /* A known gap: a node that was paused may count that time as silence of the keeper. */
     if (w->now_us - w->nodes[x->node].paused_us < SILENCE_US) return;
     for (uint32_t o = 0; o < w->node_count; o++) {
@@ -405,6 +407,10 @@ void ksim_rules_received(struct ksim_world *w, uint32_t i, uint32_t from,
     struct sl_grant_view v;
     if (m->type == SL_FAILOVER_COME && open && !b->open && m->term != g->term)
         KSIM_WRONG(w, "n%u accepts n%u for term %" PRIu64, i + 1, from, m->term);
+    uint32_t ledgers = is_current(w, i) ? w->etcd.term.ledgers : 0;
+    if (m->type == SL_FAILOVER_COME && open && !b->open && ledgers != 0 &&
+        (ledgers >> from & 1) == 0)
+        KSIM_WRONG(w, "n%u accepts n%u, whose ledger etcd does not name", i + 1, from);
     if (m->type == SL_FAILOVER_COME && open && m->term == g->term)
         check_guests(w, i, from, true);
     if (m->type == SL_FAILOVER_READY && open) {

@@ -160,6 +160,8 @@ static int64_t paused_until(const struct ksim_world *w, const struct sim_event *
         case SIM_EVENT_WATCH:
         case SIM_EVENT_REQUEST:
         case SIM_EVENT_HANGUP: return w->nodes[e->node].paused_us;
+        case SIM_EVENT_OPERATOR: /* A node learns of a change, unless `other` is 0. */
+            return e->other == 0 ? 0 : w->nodes[e->node].paused_us;
         case SIM_EVENT_ANSWER:
         case SIM_EVENT_CLOSED: return w->clients[e->other / 2].paused_us;
         default: return 0;
@@ -201,8 +203,10 @@ static bool handle(struct ksim_world *w, const struct sim_event *e)
                 ksim_nemesis_crash_keeper(w, e->node);
             break;
         case SIM_EVENT_START:
-            if (!w->nodes[e->node].up) ksim_node_start(w, e->node);
+            if (!w->nodes[e->node].up && ksim_is_member(w, e->node))
+                ksim_node_start(w, e->node);
             break;
+        case SIM_EVENT_OPERATOR: ksim_members_event(w, e); break;
         case SIM_EVENT_MEND: resume(w, e->node, e->number); break;
         default: break;
     }
@@ -221,6 +225,7 @@ static void begin(struct ksim_world *w)
     if (w->reader == NULL) abort();
     ksim_etcd_init(&w->etcd);
     ksim_admin_init(w);
+    ksim_members_begin(w);
     for (uint32_t i = 0; i < w->node_count; i++) {
         w->nodes[i].machine = i % w->machine_count;
         w->nodes[i].clock = ksim_clock(w, 0);
@@ -328,10 +333,11 @@ static void print_counts(const struct sim_counts *c)
            " forwarded, %" PRIu64 " recorded, %" PRIu64 " crashes, %" PRIu64
            " terms, %" PRIu64 " resignations, %" PRIu64
            " waits that ended early, %" PRIu64 " commits, %" PRIu64 " breaks, %" PRIu64
-           " drains, %" PRIu64 " overlaps without a lease",
+           " drains, %" PRIu64 " membership changes, %" PRIu64
+           " overlaps without a lease",
            c->grants, c->extends, c->steals, c->forwarded, c->records, c->crashes,
            c->changes, c->resignations, c->early, c->commits, c->breaks, c->drains,
-           c->overlaps);
+           c->members, c->overlaps);
 }
 
 const struct sim_kind sim_kind_keeper = {.option = " --keeper",

@@ -28,6 +28,7 @@ struct sim_counts {
      * overlapped another grant; commits; entries written to the journal. */
     uint64_t forwarded, overlaps, commits, records;
     uint64_t breaks, drains; /* Keeper clusters: acknowledged commands of operators. */
+    uint64_t members;        /* Keeper clusters: nodes that were added or removed. */
     uint64_t wrong, stuck, twice;
 };
 

@@ -245,6 +245,7 @@ static void add_counts(struct sim_counts *to, const struct sim_counts *from)
     to->overlaps += from->overlaps;
     to->commits += from->commits;
     to->breaks += from->breaks;
+    to->members += from->members;
     to->drains += from->drains;
     to->wrong += from->wrong;
     to->stuck += from->stuck;
