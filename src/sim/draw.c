@@ -78,7 +78,8 @@ void sim_draw(struct sim_world *w)
     w->replaces = sl_random_maybe(&w->copies, 2000);
     w->faults = sim_faults_draw(&sim_faults_majority, &w->random);
     if (w->setup.faults_given) w->faults = w->setup.faults;
-    if ((w->faults & 1ull << SIM_FAULT_STEAL) == 0) w->faults &= ~(1ull << SIM_FAULT_FORCE);
+    if ((w->faults & 1ull << SIM_FAULT_STEAL) == 0)
+        w->faults &= ~(1ull << SIM_FAULT_FORCE);
     draw_limits(w);
     draw_counts(w);
     draw_speeds(w);

@@ -204,14 +204,15 @@ struct ksim_node {
     sl_fence ended[KSIM_ENDED];
     uint32_t ended_count;
     int64_t ready_us[KSIM_NODES]; /* and when each node has handed over its ledger. */
-    uint32_t members;  /* The membership that it knows, as bits of ids; */
-    uint32_t peers;    /* the nodes to which it may have links. */
+    uint32_t members;             /* The membership that it knows, as bits of ids; */
+    uint32_t peers;               /* the nodes to which it may have links. */
     uint32_t last_ledgers; /* As the keeper: the nodes with ledgers of the last term, */
     sl_ms open_ms[KSIM_NODES]; /* and when each node last had a route; 0: never. */
-    bool subscribed; /* Its clients subscribe to events. */
-    bool reports_subscribed; /* They did when it sent its last COME. */
-    uint32_t quiet_to;    /* The node to which it must send QUIET now; 0: none. */
-    int64_t confirmed_us; /* When the keeper last confirmed its route, or it was the keeper. */
+    bool subscribed;           /* Its clients subscribe to events. */
+    bool reports_subscribed;   /* They did when it sent its last COME. */
+    uint32_t quiet_to;         /* The node to which it must send QUIET now; 0: none. */
+    int64_t
+        confirmed_us; /* When the keeper last confirmed its route, or it was the keeper. */
     bool settling;
     bool has_more; /* Work is left for the next loop iteration. */
 };
@@ -362,10 +363,10 @@ struct ksim_lease {
     /* A later keeper has recorded it. Journal time stands still between two keepers, so the lease may be
      * extended for longer. This is safe if it has not expired before the authority of its keeper ended. */
     bool passed_on;
-    int64_t passed_us; /* When that was, in real time, */
-    sl_ms passed_ms;   /* and in journal time. */
-    bool alone;        /* It was acknowledged although only the keeper knew it. */
-    int64_t noted_us;  /* The last expiry that a node has recorded in its ledger. */
+    int64_t passed_us;  /* When that was, in real time, */
+    sl_ms passed_ms;    /* and in journal time. */
+    bool alone;         /* It was acknowledged although only the keeper knew it. */
+    int64_t noted_us;   /* The last expiry that a node has recorded in its ledger. */
     int64_t durable_us; /* The expiry that its entry in the journal covers; 0: none. */
 };
 

@@ -98,6 +98,9 @@ static bool dial(struct ksim_world *w, uint32_t c, uint32_t way)
     struct ksim_way *y = &w->clients[c].ways[way];
     uint32_t node = sl_random_below(&w->random, w->node_count);
     if (y->dial != 0) return true;
+    /* After the faults, some nodes may not be members, and do not run. */
+    for (uint32_t k = 0; k < w->node_count && w->healed && !w->nodes[node].up; k++)
+        node = (node + 1) % w->node_count;
     if (!w->nodes[node].up) return false;
     *y = (struct ksim_way){
         .dial = ++w->dials, .node = node, .life = w->nodes[node].life};
@@ -310,6 +313,7 @@ static void plan(struct ksim_world *w, uint32_t c)
     int64_t most_us = sl_random_maybe(r, 3000) ? 8000000 : 1000 * w->lease_max_ms;
     if (lease_us == 0 && sl_random_maybe(r, 3000)) most_us = 30000000;
     h->release_us = now_us + sl_random_between(r, 0, most_us);
+    if (w->healed) h->release_us = now_us; /* Nobody uses locks any more. */
 }
 
 /* Let the client hold its lease, and acquire another lock meanwhile. */

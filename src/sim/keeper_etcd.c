@@ -314,9 +314,9 @@ static void answer(struct ksim_world *w, struct ksim_op *x)
                        x->op.type == SL_STORAGE_READ_TERM;
         if (of_term && (r->status == SLUICE_OK || r->status == SLUICE_ESTALE))
             n->heartbeat = r->term_record.heartbeat;
-        bool told = of_term ? r->status == SLUICE_OK
-                            : x->op.type == SL_STORAGE_RECORD &&
-                                  r->status == SLUICE_ESTALE;
+        bool told = of_term
+                        ? r->status == SLUICE_OK
+                        : x->op.type == SL_STORAGE_RECORD && r->status == SLUICE_ESTALE;
         if (told) ksim_rules_told(w, x->node, r->term);
         ksim_mix(w, (uint64_t)r->status ^ x->number << 8);
         x->reported = true;

@@ -55,7 +55,8 @@ void ksim_members_begin(struct ksim_world *w)
 {
     w->members = (2u << w->node_count) - 2;
     if (!ksim_has_fault(w, KSIM_FAULT_MEMBERS)) return;
-    if (w->node_count > 3) w->members &= ~(2u << sl_random_below(&w->random, w->node_count));
+    if (w->node_count > 3)
+        w->members &= ~(2u << sl_random_below(&w->random, w->node_count));
     schedule(w, 0, CHANGE, PAUSE_US);
 }
 
@@ -63,9 +64,10 @@ void ksim_members_begin(struct ksim_world *w)
 static void announce(struct ksim_world *w)
 {
     for (uint32_t i = 0; i < w->node_count; i++)
-        schedule(w, i, LEARN,
-                 sl_random_between(&w->random, 1000,
-                                   sl_random_maybe(&w->random, 2000) ? 2000000 : 100000));
+        schedule(
+            w, i, LEARN,
+            sl_random_between(&w->random, 1000,
+                              sl_random_maybe(&w->random, 2000) ? 2000000 : 100000));
 }
 
 static void add(struct ksim_world *w, uint32_t i)

@@ -9,7 +9,7 @@
 
 /* The faults that must not cost a lease. With other faults, losing a lease would be
  * correct. */
-#define HARMLESS                                                              \
+#define HARMLESS                                                                    \
     (1ull << SIM_FAULT_ROLLING | 1ull << SIM_FAULT_DRIFT | 1ull << SIM_FAULT_WALL | \
      1ull << SIM_FAULT_POWER)
 
