@@ -322,6 +322,7 @@ static bool carry_out(struct sl_failover *f, sl_ms now_ms,
         case SL_ELECTION_ORDER_RESIGN:
             out->type = SL_FAILOVER_ORDER_RESIGN;
             out->clock_ms = journal_time(f, now_ms);
+            out->ledgers = sl_takeover_resigns(f, now_ms);
             break;
         case SL_ELECTION_ORDER_DOUBT:
             out->type = SL_FAILOVER_ORDER_DOUBT;

@@ -195,10 +195,12 @@ static void is_due(struct sl_guests *g, struct sl_guest *n)
 /* Forget what a node (0: all nodes) has reported, and close its guests. */
 static void lose(struct sl_guests *g, sl_ms now_ms, uint32_t node)
 {
+    /* For how long the node may have a lease, or a client that holds a lock without a lease. */
+    sl_ms known_ms = g->volatile_ms > SL_ADRIFT_MS ? g->volatile_ms : SL_ADRIFT_MS;
     for (uint32_t i = 1; i < SL_ELECTION_NODES_MAX; i++) {
         struct sl_guest_node *x = &g->nodes[i];
         if (node != 0 && node != i) continue;
-        sl_ms until_ms = x->open ? sl_ms_after(now_ms, g->volatile_ms) : 0;
+        sl_ms until_ms = x->open ? sl_ms_after(now_ms, known_ms) : 0;
         if (x->until_ms > until_ms) until_ms = x->until_ms;
         *x = (struct sl_guest_node){.count = x->count, .until_ms = until_ms};
         sl_witness_lost(&g->witness, i);

@@ -17,7 +17,8 @@ void sl_takeover_lead(struct sl_failover *f, sl_ms now_ms,
     const struct sl_storage_term *before = &o->before;
     struct sl_guests *g = &f->guests;
     uint32_t last = before->node % SL_ELECTION_NODES_MAX;
-    uint32_t ledgers = before->resigned ? members_of(f) : before->ledgers;
+    uint32_t ledgers = before->ledgers;
+    if (before->resigned) ledgers |= members_of(f); /* It may be of an older version. */
     f->quiet_until_ms = o->quiet_ms > 0 ? sl_ms_after(now_ms, o->quiet_ms) : 0;
     f->authority_until_ms = sl_ms_after(now_ms, o->authority_ms);
     f->ends_early = o->quiet_ms > 0 && ledgers != 0;
@@ -80,6 +81,11 @@ uint32_t sl_takeover_renews(struct sl_failover *f, sl_ms now_ms)
     f->ledgers &= f->ledgers_sent;
     f->no_ledgers = f->no_ledgers && f->ledgers_sent == 0;
     return f->ledgers_sent;
+}
+
+uint32_t sl_takeover_resigns(const struct sl_failover *f, sl_ms now_ms)
+{
+    return sl_guests_ledgers(&f->guests, now_ms, members_of(f));
 }
 
 void sl_takeover_renewed(struct sl_failover *f)

@@ -23,4 +23,7 @@ void sl_takeover_bar(struct sl_failover *f);
 uint32_t sl_takeover_renews(struct sl_failover *f, sl_ms now_ms);
 void sl_takeover_renewed(struct sl_failover *f);
 
+/* Return the nodes to write with RESIGN: their clients may hold locks without a lease. */
+uint32_t sl_takeover_resigns(const struct sl_failover *f, sl_ms now_ms);
+
 #endif /* SL_FAILOVER_TAKEOVER_H */

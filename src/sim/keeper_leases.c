@@ -347,8 +347,8 @@ bool ksim_leases_is_alone(struct ksim_world *w, sl_fence fence)
 void ksim_leases_renewed(struct ksim_world *w)
 {
     const struct sl_storage_term *t = &w->etcd.term;
-    if (t->ledgers != 0 && t->term == w->alone_term && w->now_us < w->alone_us &&
-        !w->checker.without_clocks)
+    if (t->ledgers != 0 && !t->resigned && t->term == w->alone_term &&
+        w->now_us < w->alone_us && !w->checker.without_clocks)
         KSIM_WRONG(w,
                    "n%u names ledgers, although no other node has recorded a lease "
                    "that expires in %" PRId64 " ms",
@@ -365,7 +365,8 @@ static void check_named(struct ksim_world *w, uint32_t i, uint32_t ledgers)
     for (uint32_t o = 0; o < w->node_count; o++) {
         if ((ledgers >> (o + 1) & 1) != 0) continue;
         if ((n->last_ledgers >> (o + 1) & 1) != 0 && now_ms < n->quiet_until_ms)
-            KSIM_WRONG(w, "n%u does not name n%u, which may know a lease of the last term",
+            KSIM_WRONG(w,
+                       "n%u does not name n%u, which may know a lease of the last term",
                        i + 1, o + 1);
         if (n->open_ms[o] != 0 && now_ms < n->open_ms[o] + w->volatile_ms)
             KSIM_WRONG(w, "n%u does not name n%u, which had a route %" PRId64 " ms ago",

@@ -99,7 +99,8 @@ struct sl_storage_term {
      * renewal. 0: not known. */
     sl_ms clock_ms;
     /* The nodes whose ledgers together have all leases without a record (failover/takeover.c): bit
-     * n for node n; 0: some leases may be in no ledger, as after a claim. */
+     * n for node n; 0: some leases may be in no ledger, as after a claim. If the keeper has resigned:
+     * the nodes whose clients may hold locks without a lease. */
     uint32_t ledgers;
     bool resigned; /* The keeper has ended its term with RESIGN. */
 };

@@ -91,6 +91,8 @@ static void read_journal(uint64_t term)
                      SLUICE_OK);
 }
 
+static uint32_t resign_ledgers; /* Of the last RESIGN. */
+
 static void say_order(const struct sl_failover_order *o)
 {
     int term = (int)o->term;
@@ -109,6 +111,7 @@ static void say_order(const struct sl_failover_order *o)
             break;
         case SL_FAILOVER_ORDER_RESIGN:
             say("resign %d at %d\n", term, (int)o->clock_ms);
+            resign_ledgers = o->ledgers;
             break;
         case SL_FAILOVER_ORDER_DOUBT: break;
         case SL_FAILOVER_ORDER_LEAD:
@@ -560,11 +563,12 @@ UNIT_TEST(only_a_keeper_that_knows_all_leases_resigns)
 }
 
 /* This node becomes the keeper of term 5, after node 3 has resigned. */
-static void lead_after_resignation(void)
+static void lead_after_resignation(uint32_t ledgers)
 {
     struct sl_storage_result before = result(SLUICE_OK, 4, 3);
     struct sl_storage_result claimed = result(SLUICE_OK, 5, 3);
     before.term_record.resigned = claimed.term_record.resigned = true;
+    before.term_record.ledgers = claimed.term_record.ledgers = ledgers;
     orders();
     sl_failover_term_read(&node, now.ms, now.ms, &before);
     assert_non_null(strstr(orders(), "claim after 4\n"));
@@ -593,7 +597,7 @@ static void reports(uint32_t from)
 
 UNIT_TEST(the_successor_of_a_keeper_that_resigned_waits_only_for_reports)
 {
-    lead_after_resignation();
+    lead_after_resignation(0);
     assert_int_equal(acquire(&clients[1], "k", 1000), SLUICE_ERECOVERING);
     assert_int_not_equal(node.guests.reports_until_ms, 0);
     reports(2);
@@ -604,7 +608,7 @@ UNIT_TEST(the_successor_of_a_keeper_that_resigned_waits_only_for_reports)
 UNIT_TEST(the_successor_reads_the_journal_first)
 {
     journal_waits = true;
-    lead_after_resignation();
+    lead_after_resignation(0);
     reports(2);
     assert_int_equal(acquire(&clients[1], "k", 1000), SLUICE_ERECOVERING);
     read_journal(5);
@@ -615,13 +619,43 @@ UNIT_TEST(the_successor_reads_the_journal_first)
 UNIT_TEST(
     the_successor_waits_for_a_node_that_does_not_report_as_long_as_its_clients_may_hold_locks)
 {
-    lead_after_resignation();
+    lead_after_resignation(0);
     reports(3); /* The report of the previous keeper is not enough. */
     assert_int_equal(acquire(&clients[1], "k", 1000), SLUICE_ERECOVERING);
     assert_in_range(last.quiet_ms, 2001, 2010);
     now.ms += last.quiet_ms;
     sl_table_set_authority(table, SL_NEVER);
     assert_int_equal(acquire(&clients[1], "k", 1000), SLUICE_OK);
+}
+
+/* The node is not a member any more, but its clients may still hold locks without a lease. */
+UNIT_TEST(the_successor_waits_for_a_node_that_was_removed)
+{
+    lead_after_resignation(1u << 2 | 1u << 4);
+    reports(2);
+    assert_int_equal(acquire(&clients[1], "k", 1000), SLUICE_ERECOVERING);
+    reports(4);
+    assert_int_equal(acquire(&clients[1], "k", 1000), SLUICE_OK);
+}
+
+UNIT_TEST(a_keeper_that_resigns_names_the_nodes_whose_clients_may_hold_locks)
+{
+    static const uint32_t ids[] = {1, 2};
+    node.guests.volatile_ms = 0;
+    lead_and_wait();
+    reports(3);
+    reports(4);
+    reports(5);
+    sl_election_members(node.election, now.ms, ids, 2);
+    sl_failover_unlinked(&node, now.ms, 4);
+    orders();
+    now.ms += 1;
+    sl_failover_unlinked(&node, now.ms, 5);
+    orders();
+    now.ms += 1999;
+    assert_true(sl_failover_resign(&node, now.ms));
+    assert_non_null(strstr(orders(), "resign 5"));
+    assert_int_equal(resign_ledgers, 1u << 1 | 1u << 2 | 1u << 3 | 1u << 5);
 }
 
 /* --- Limits ------------------------------------------------------------------------------------ */
