@@ -206,7 +206,8 @@ struct ksim_node {
     int64_t ready_us[KSIM_NODES]; /* and when each node has handed over its ledger. */
     uint32_t members;             /* The membership that it knows, as bits of ids; */
     uint32_t peers;               /* the nodes to which it may have links. */
-    uint32_t last_ledgers; /* As the keeper: the nodes with ledgers of the last term, */
+    uint32_t last_keeper;  /* As the keeper: the last one, */
+    uint32_t last_ledgers; /* the nodes that it has named, */
     sl_ms open_ms[KSIM_NODES]; /* and when each node last had a route; 0: never. */
     bool subscribed;           /* Its clients subscribe to events. */
     bool reports_subscribed;   /* They did when it sent its last COME. */
@@ -768,6 +769,8 @@ void ksim_leases_recorded(struct ksim_world *w, const struct ksim_item *entry);
 /* A keeper sends a renewal with these ledgers; etcd has executed a renewal. */
 void ksim_leases_renews(struct ksim_world *w, uint32_t i, uint32_t ledgers);
 void ksim_leases_renewed(struct ksim_world *w);
+/* A keeper resigns, and names these nodes. */
+void ksim_leases_resigns(struct ksim_world *w, uint32_t i, uint32_t ledgers);
 /* A node sends a message; is about to handle a message; has handled it. */
 void ksim_leases_sent(struct ksim_world *w, uint32_t from, uint32_t to,
                       const struct sl_failover_message *m);

@@ -357,18 +357,21 @@ void ksim_leases_renewed(struct ksim_world *w)
 
 #define NO_WITNESS_US 4400000ll /* A keeper looks for a witness for longer than this. */
 
-/* A keeper names every node that may be the only other one that knows a lease. */
+#define UNLEASED_MS 2000 /* How long a node without a route may have clients without a lease. */
+
+/* A keeper names every node that may be the only other one that knows a grant. */
 static void check_named(struct ksim_world *w, uint32_t i, uint32_t ledgers)
 {
     const struct ksim_node *n = &w->nodes[i];
     sl_ms now_ms = ksim_node_now(w, i).ms;
+    sl_ms known_ms = w->volatile_ms > UNLEASED_MS ? w->volatile_ms : UNLEASED_MS;
     for (uint32_t o = 0; o < w->node_count; o++) {
         if ((ledgers >> (o + 1) & 1) != 0) continue;
         if ((n->last_ledgers >> (o + 1) & 1) != 0 && now_ms < n->quiet_until_ms)
             KSIM_WRONG(w,
                        "n%u does not name n%u, which may know a lease of the last term",
                        i + 1, o + 1);
-        if (n->open_ms[o] != 0 && now_ms < n->open_ms[o] + w->volatile_ms)
+        if (n->open_ms[o] != 0 && now_ms < n->open_ms[o] + known_ms)
             KSIM_WRONG(w, "n%u does not name n%u, which had a route %" PRId64 " ms ago",
                        i + 1, o + 1, now_ms - n->open_ms[o]);
     }
@@ -389,6 +392,11 @@ void ksim_leases_renews(struct ksim_world *w, uint32_t i, uint32_t ledgers)
         KSIM_WRONG(w,
                    "n%u names no ledgers, although it had a witness %" PRId64 " ms ago",
                    i + 1, (w->now_us - w->nodes[i].guest_us) / 1000);
+}
+
+void ksim_leases_resigns(struct ksim_world *w, uint32_t i, uint32_t ledgers)
+{
+    check_named(w, i, ledgers);
 }
 
 #define ALONE_US 7000000ll /* How long a keeper may wait for a witness. */
@@ -667,11 +675,23 @@ static void check_cut_off(struct ksim_world *w, uint32_t i)
                i + 1);
 }
 
+/* A wait ends early only if all nodes that the last keeper has named have reported, except that keeper. */
+static void check_reports(struct ksim_world *w, uint32_t i)
+{
+    const struct ksim_node *n = &w->nodes[i];
+    uint32_t missing = n->last_ledgers &
+                       ~(n->f.guests.reported | 2u << i | 1u << n->last_keeper);
+    if (ksim_node_now(w, i).ms < n->quiet_until_ms && missing != 0)
+        KSIM_WRONG(w, "n%u has waited for earlier leases, but not for the nodes %#x", i + 1,
+                   missing);
+}
+
 /* A new keeper whose ledger may lack leases waits until these have expired. */
 void ksim_leases_waited(struct ksim_world *w, uint32_t i)
 {
     const struct ksim_node *n = &w->nodes[i];
     sl_ms age_ms = ksim_node_now(w, i).ms - n->f.route.complete_ms;
+    check_reports(w, i);
     if (!n->successor && ksim_node_now(w, i).ms < n->quiet_until_ms &&
         age_ms < n->longest_ms)
         KSIM_WRONG(

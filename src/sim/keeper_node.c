@@ -360,6 +360,7 @@ static void lead(struct ksim_world *w, uint32_t i, const struct sl_failover_orde
     n->successor = o->before.resigned;
     n->longest_ms = o->before.longest_ms;
     n->last_ledgers = o->before.ledgers | 1u << o->before.node;
+    n->last_keeper = o->before.node;
     memset(n->open_ms, 0, sizeof n->open_ms);
     ksim_limits_begin(w, i, o->before.fence_limit, o->before.longest_ms);
     ksim_tx_lead(w, i, o->term);
@@ -416,6 +417,7 @@ static void do_order(struct ksim_world *w, uint32_t i,
         case SL_FAILOVER_ORDER_RESIGN:
             KSIM_TRACE(w, "n%u resigns in term %llu", i + 1,
                        (unsigned long long)o->term);
+            ksim_leases_resigns(w, i, o->ledgers);
             submit(w, i, SL_STORAGE_RESIGN, o);
             break;
         case SL_FAILOVER_ORDER_RECORD: submit(w, i, SL_STORAGE_RECORD, o); break;
