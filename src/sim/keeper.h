@@ -15,6 +15,7 @@
  *     keeper_operator.c  operators: clients that send BREAK and DRAIN
  *     keeper_nemesis.c  injects faults
  *     keeper_members.c  the membership, and operators that change it
+ *     keeper_memory.c   lets nodes run out of memory
  *     keeper_heal.c     the phase after the faults, when the cluster must make progress
  *     keeper_audit.c    compares what keepers do with the rules of src/failover/README.md
  *     keeper_rules.c    more rules, about what nodes send, store and remember
@@ -118,7 +119,8 @@ struct ksim_conn {
         sl_fence fence;
         bool fresh; /* A new grant, */
         bool overlapping;
-        sl_ms end_ms; /* When the lease expires; */
+        sl_ms end_ms;    /* When the lease expires; */
+        sl_ms before_ms; /* when it expired before it was extended; */
         int64_t since_us;
         bool runs; /* The command runs again then. */
         char reply[160];
@@ -656,6 +658,12 @@ void ksim_heal_begin(struct ksim_world *w);
 void ksim_heal_step(struct ksim_world *w);
 void ksim_heal_unanswered(struct ksim_world *w, uint32_t c,
                           const struct ksim_command *m);
+
+/* --- keeper_memory.c -------------------------------------------------------------------- */
+
+/* Until ksim_memory_end(), allocations may fail. */
+void ksim_memory_begin(struct ksim_world *w);
+void ksim_memory_end(void);
 
 /* --- keeper_members.c ------------------------------------------------------------------- */
 

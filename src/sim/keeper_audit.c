@@ -138,7 +138,8 @@ static void check_known(struct ksim_world *w, uint32_t i, const struct ksim_gran
         return;
     bool alive = w->nodes[g->node].up && w->nodes[g->node].life == g->life;
     bool all = has_waited && g->leased;
-    if (!all && !(alive && has_reported(w, i, g->node))) return;
+    bool reports = alive && (w->faults & 1ull << KSIM_FAULT_MEMORY) == 0;
+    if (!all && !(reports && has_reported(w, i, g->node))) return;
     if (!g->leased && (g->closing || !is_connected(w, g))) return;
     if (!sl_table_inspect_grant(n->table, ksim_node_now(w, i), ksim_key(g->key),
                                 g->fence, &v)) {

@@ -38,7 +38,8 @@
     FAULT(CLOSE,   "close",   3000, "nodes close connections of clients, and of clients of other nodes") \
     FAULT(OPERATE, "operate", 3000, "operators break grants, and drain keys for a while") \
     FAULT(HANGUP,  "hangup",  4000, "clients close their connections during a request") \
-    FAULT(MEMBERS, "members", 2500, "operators add and remove nodes")
+    FAULT(MEMBERS, "members", 2500, "operators add and remove nodes") \
+    FAULT(MEMORY,  "memory",  1000, "nodes have no memory for a record or a note")
 /* clang-format on */
 
 enum ksim_fault {

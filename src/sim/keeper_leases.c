@@ -429,7 +429,7 @@ static void check_complete(struct ksim_world *w, uint32_t i, uint32_t from)
 {
     const struct ksim_node *n = &w->nodes[i], *keeper = &w->nodes[from - 1];
     if (!n->f.route.open || w->etcd.term.term != n->f.route.keeper_term ||
-        !keeper->up || w->checker.without_clocks)
+        !keeper->up || w->checker.without_clocks || n->f.route.has_lost)
         return;
     for (uint32_t k = 0; k < w->checker.count; k++) {
         const struct ksim_grant *g = &w->checker.grants[k];
@@ -563,6 +563,9 @@ static void check_recorded(struct ksim_world *w, uint32_t i,
     const struct ksim_node *n = &w->nodes[i];
     const struct sl_record *x = sl_ledger_find(&n->f.route.ledger, m->grant.fence);
     struct ksim_lease *lease = find(w, m->grant.fence);
+    /* A node without memory does not record the lease, and later reports that its ledger is incomplete. */
+    if (lease != NULL && n->f.route.has_lost && b->has_route)
+        lease->noted_us = w->now_us + 2000 * m->grant.left_ms;
     if (x == NULL || n->f.route.leads) return;
     if (!b->has_route && !b->recorded)
         KSIM_WRONG(w, "n%u records fence %" PRIu64 " of an old route", i + 1, x->fence);

@@ -491,7 +491,9 @@ static void turn(struct ksim_world *w, uint32_t i)
     ksim_node_orders(w, i);
     while (sl_failover_next(&n->f, now.ms, &o)) do_order(w, i, &o);
     if (n->f.route.exporting) {
+        ksim_memory_begin(w);
         more = !sl_failover_export(&n->f, now, &budget);
+        ksim_memory_end();
         if (!more) ksim_leases_exported(w, i);
     }
     while (n->f.route.leads && !sl_list_empty(&n->f.route.ledger.all)) {
@@ -633,9 +635,11 @@ void ksim_node_receive(struct ksim_world *w, uint32_t i, uint32_t from,
         snprintf(name, sizeof name, "c%u", conn_of_route(s)->client + 1);
         snprintf(address, sizeof address, "n%u", i + 1);
     }
+    if (m.type == SL_FAILOVER_HELD || m.type == SL_FAILOVER_NOTE) ksim_memory_begin(w);
     sl_failover_receive(
         &n->f, ksim_node_now(w, i), from, &m, (struct sl_bytes){name, strlen(name)},
         (struct sl_bytes){address, strlen(address)}, ksim_node_linked(w, i));
+    ksim_memory_end();
     ksim_node_orders(w, i);
     if (m.type == SL_FAILOVER_CLIENT && n->f.guests.leads &&
         n->f.guests.nodes[from].open && !n->f.guests.nodes[from].ready)

@@ -415,7 +415,9 @@ void ksim_rules_received(struct ksim_world *w, uint32_t i, uint32_t from,
         check_guests(w, i, from, true);
     if (m->type == SL_FAILOVER_READY && open) {
         check_guests(w, i, from, false);
-        if (w->nodes[from - 1].reports_subscribed && !g->nodes[from].listens)
+        const struct sl_route *r = &w->nodes[from - 1].f.route;
+        if (w->nodes[from - 1].reports_subscribed && !g->nodes[from].listens &&
+            w->nodes[from - 1].up && r->open && r->keeper == i + 1)
             KSIM_WRONG(w, "n%u has not told n%u that it has subscribers", from, i + 1);
     }
     if (w->nodes[i].quiet_to != 0)

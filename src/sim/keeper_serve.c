@@ -263,6 +263,18 @@ bool ksim_serve_waits_for_others(struct ksim_world *w, uint32_t i, struct ksim_c
     return true;
 }
 
+/* There is no memory for a note, so undo the grant or the extension. */
+static void refuse(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
+{
+    struct sl_now now = ksim_node_now(w, i);
+    take_back(w, i, c);
+    if (!c->parked.fresh)
+        sl_table_undo_extend(w->nodes[i].table, now, ksim_key(c->command.key),
+                             c->parked.fence, c->parked.end_ms, c->parked.before_ms,
+                             (struct sl_bytes){NULL, 0});
+    reply_status(w, i, c, SLUICE_ENOMEM);
+}
+
 /* Send a reply that shows a change, when the journal allows it: for a client of this node, when another
  * node has recorded the lease. */
 static void acknowledge_now(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
@@ -271,10 +283,16 @@ static void acknowledge_now(struct ksim_world *w, uint32_t i, struct ksim_conn *
     ksim_rules_acked(w, i, c->command.key, c->parked.fence, c->command.lease_ms,
                      c->parked.fresh);
     if (c->is_guest) notify_held(w, i, c, c->parked.fence, c->parked.fresh);
-    else
+    else {
+        ksim_memory_begin(w);
         number = sl_failover_note(&w->nodes[i].f, ksim_node_now(w, i),
                                   ksim_key(c->command.key), c->parked.fence);
-    if (number == SL_NOTE_FAILED) abort(); /* There is memory. */
+        ksim_memory_end();
+    }
+    if (number == SL_NOTE_FAILED) {
+        refuse(w, i, c);
+        return;
+    }
     c->parked.position = number;
     c->parked.since_us = w->now_us;
     c->place = KSIM_FOR_WITNESS;
@@ -504,6 +522,7 @@ static void extend(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
         return;
     }
     ksim_leases_extended(w, i, ksim_key(m->key), &v);
+    c->parked.before_ms = v.end_ms;
     ksim_limits_given(n, now.ms, m->lease_ms);
     ksim_audit_grant(w, i, c, m->fence, NULL);
     snprintf(text, sizeof text, ":%" PRId64 "\r\n %" PRIu64, left, n->f.guests.term);

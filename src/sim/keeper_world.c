@@ -62,7 +62,8 @@ static void draw_faults(struct ksim_world *w)
     }
     const uint64_t storms = loose | 1ull << KSIM_FAULT_DELAY | 1ull << KSIM_FAULT_CUT |
                             1ull << KSIM_FAULT_RESET | 1ull << KSIM_FAULT_PART |
-                            1ull << KSIM_FAULT_FULL | 1ull << KSIM_FAULT_BUSY;
+                            1ull << KSIM_FAULT_FULL | 1ull << KSIM_FAULT_BUSY |
+                            1ull << KSIM_FAULT_MEMORY;
     if (sl_random_maybe(&w->random, 1000)) {
         w->faults &= ~storms;
         w->faults |= 1ull << KSIM_FAULT_CRASH;
@@ -74,7 +75,7 @@ static void draw_faults(struct ksim_world *w)
     if ((w->faults & 1ull << KSIM_FAULT_PAUSE) == 0)
         w->faults &= ~(1ull << KSIM_FAULT_STOP);
     w->checker.without_clocks = (w->faults & 1ull << KSIM_FAULT_STOP) != 0;
-    w->checker.checks_loose = (w->faults & loose) == 0;
+    w->checker.checks_loose = (w->faults & (loose | 1ull << KSIM_FAULT_MEMORY)) == 0;
 }
 
 static void draw(struct ksim_world *w)
