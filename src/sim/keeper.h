@@ -211,6 +211,8 @@ struct ksim_node {
     uint32_t last_keeper;  /* As the keeper: the last one, */
     uint32_t last_ledgers; /* the nodes that it has named, */
     sl_ms open_ms[KSIM_NODES]; /* and when each node last had a route; 0: never. */
+    sl_ms lost_ms;    /* When its ledger lost a record for lack of memory; 0: it has all. */
+    int64_t lost_us, ready_sent_us; /* When that was, and when it last sent READY. */
     bool subscribed;           /* Its clients subscribe to events. */
     bool reports_subscribed;   /* They did when it sent its last COME. */
     uint32_t quiet_to;         /* The node to which it must send QUIET now; 0: none. */
@@ -661,9 +663,9 @@ void ksim_heal_unanswered(struct ksim_world *w, uint32_t c,
 
 /* --- keeper_memory.c -------------------------------------------------------------------- */
 
-/* Until ksim_memory_end(), allocations may fail. */
+/* Until ksim_memory_end(), allocations may fail. That function returns whether one has failed. */
 void ksim_memory_begin(struct ksim_world *w);
-void ksim_memory_end(void);
+bool ksim_memory_end(void);
 
 /* --- keeper_members.c ------------------------------------------------------------------- */
 
@@ -766,6 +768,8 @@ void ksim_leases_second(struct ksim_world *w, uint32_t i);
 /* A new keeper is about to move a record of its own ledger to its table; has moved it. */
 void ksim_leases_reclaims_own(struct ksim_world *w, uint32_t i);
 void ksim_leases_reclaimed_own(struct ksim_world *w, uint32_t i);
+/* A node has no memory for a record. */
+void ksim_leases_lost(struct ksim_world *w, uint32_t i);
 /* A node that was the keeper has copied its table to its ledger. */
 void ksim_leases_exported(struct ksim_world *w, uint32_t i);
 /* A keeper acknowledges a lease of a client of its own node. */

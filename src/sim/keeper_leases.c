@@ -449,10 +449,31 @@ static void check_complete(struct ksim_world *w, uint32_t i, uint32_t from)
 
 /* ---- messages ---- */
 
-static void check_ready(struct ksim_world *w, uint32_t i)
+void ksim_leases_lost(struct ksim_world *w, uint32_t i)
 {
-    const struct sl_route *r = &w->nodes[i].f.route;
+    w->nodes[i].lost_ms = ksim_node_now(w, i).ms;
+    w->nodes[i].lost_us = w->now_us;
+}
+
+/* The keeper has completed the ledger of a node, with all records that it had lost before READY. */
+static void note_complete(struct ksim_world *w, uint32_t i)
+{
+    struct ksim_node *n = &w->nodes[i];
+    if (n->lost_us <= n->ready_sent_us) n->lost_ms = 0;
+}
+
+/* A node sends READY after all its withdrawals, and says for how long its ledger has been complete. */
+static void check_ready(struct ksim_world *w, uint32_t i, sl_ms age_ms)
+{
+    struct ksim_node *n = &w->nodes[i];
+    const struct sl_route *r = &n->f.route;
     const struct sl_list *all = &r->withdrawn.all;
+    sl_ms lost_ms = ksim_node_now(w, i).ms - n->lost_ms;
+    if (n->lost_ms != 0 && age_ms > lost_ms)
+        KSIM_WRONG(w, "n%u says that its ledger is complete, but it lost a record %" PRId64
+                      " ms ago",
+                   i + 1, lost_ms);
+    n->ready_sent_us = w->now_us;
     for (const struct sl_list *x = all->next; x != all; x = x->next)
         if (sl_container_of(x, const struct sl_withdrawal, all)->route != r->number)
             KSIM_WRONG(w, "n%u sends READY before all its withdrawals", i + 1);
@@ -480,7 +501,7 @@ void ksim_leases_sent(struct ksim_world *w, uint32_t from, uint32_t to,
                       const struct sl_failover_message *m)
 {
     struct sl_table_stats stats;
-    if (m->type == SL_FAILOVER_READY) check_ready(w, from);
+    if (m->type == SL_FAILOVER_READY) check_ready(w, from, m->ms);
     if (m->type == SL_FAILOVER_WITHDRAW) check_withdrawal(w, from, m);
     if (m->type != SL_FAILOVER_COMPLETE) return;
     sl_table_stats(w->nodes[from].table, &stats);
@@ -607,7 +628,10 @@ void ksim_leases_received(struct ksim_world *w, uint32_t i, uint32_t from,
         case SL_FAILOVER_HELD:
         case SL_FAILOVER_NOTE: check_recorded(w, i, m, b); break;
         case SL_FAILOVER_SAY: check_said(w, i, m, b); break;
-        case SL_FAILOVER_COMPLETE: check_complete(w, i, from); break;
+        case SL_FAILOVER_COMPLETE:
+            if (b->has_route && from == w->nodes[i].f.route.keeper) note_complete(w, i);
+            check_complete(w, i, from);
+            break;
         case SL_FAILOVER_READY: w->nodes[i].ready_us[from - 1] = w->now_us; break;
         default: break;
     }

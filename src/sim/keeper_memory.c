@@ -5,16 +5,26 @@
 
 #include "sim/keeper.h"
 
-static bool fails; /* Allocations fail at present. */
+static bool fails; /* Allocations fail at present; */
+static bool failed; /* one has failed. */
 
 void ksim_memory_begin(struct ksim_world *w)
 {
     fails = ksim_has_fault(w, KSIM_FAULT_MEMORY) && sl_random_maybe(&w->random, 1000);
+    failed = false;
 }
 
-void ksim_memory_end(void)
+bool ksim_memory_end(void)
 {
     fails = false;
+    return failed;
+}
+
+/* Whether an allocation fails. */
+static bool fail(void)
+{
+    if (fails) failed = true;
+    return fails;
 }
 
 void *__real_malloc(size_t n);
@@ -26,15 +36,15 @@ void *__wrap_realloc(void *at, size_t n);
 
 void *__wrap_malloc(size_t n)
 {
-    return fails ? NULL : __real_malloc(n);
+    return fail() ? NULL : __real_malloc(n);
 }
 
 void *__wrap_calloc(size_t count, size_t n)
 {
-    return fails ? NULL : __real_calloc(count, n);
+    return fail() ? NULL : __real_calloc(count, n);
 }
 
 void *__wrap_realloc(void *at, size_t n)
 {
-    return fails ? NULL : __real_realloc(at, n);
+    return fail() ? NULL : __real_realloc(at, n);
 }

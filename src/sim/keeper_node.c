@@ -70,6 +70,7 @@ void ksim_node_start(struct ksim_world *w, uint32_t i)
     n->reports_subscribed = false;
     n->subscribed = sl_random_maybe(&w->random, 3000);
     n->confirmed_us = w->now_us;
+    n->lost_ms = 0;
     n->watch_missed = true; /* A new watch reports the current term. */
     for (uint32_t o = 0; o < w->node_count; o++) {
         n->links[o].up = false;
@@ -493,7 +494,7 @@ static void turn(struct ksim_world *w, uint32_t i)
     if (n->f.route.exporting) {
         ksim_memory_begin(w);
         more = !sl_failover_export(&n->f, now, &budget);
-        ksim_memory_end();
+        if (ksim_memory_end()) ksim_leases_lost(w, i);
         if (!more) ksim_leases_exported(w, i);
     }
     while (n->f.route.leads && !sl_list_empty(&n->f.route.ledger.all)) {
@@ -635,11 +636,12 @@ void ksim_node_receive(struct ksim_world *w, uint32_t i, uint32_t from,
         snprintf(name, sizeof name, "c%u", conn_of_route(s)->client + 1);
         snprintf(address, sizeof address, "n%u", i + 1);
     }
-    if (m.type == SL_FAILOVER_HELD || m.type == SL_FAILOVER_NOTE) ksim_memory_begin(w);
+    bool records = m.type == SL_FAILOVER_HELD || m.type == SL_FAILOVER_NOTE;
+    if (records) ksim_memory_begin(w);
     sl_failover_receive(
         &n->f, ksim_node_now(w, i), from, &m, (struct sl_bytes){name, strlen(name)},
         (struct sl_bytes){address, strlen(address)}, ksim_node_linked(w, i));
-    ksim_memory_end();
+    if (records && ksim_memory_end()) ksim_leases_lost(w, i);
     ksim_node_orders(w, i);
     if (m.type == SL_FAILOVER_CLIENT && n->f.guests.leads &&
         n->f.guests.nodes[from].open && !n->f.guests.nodes[from].ready)
