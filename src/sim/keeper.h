@@ -264,6 +264,7 @@ struct ksim_tx {
     bool repeats;     /* It is sent again from BEGIN. */
     bool asks;        /* The client first asks for the outcome. */
     bool uncertain;   /* A reply to COMMIT was lost. */
+    bool nested;      /* It sends BEGIN again, which the keeper must reject. */
 };
 
 /* The patterns that operators drain. Each pattern belongs to one operator. */

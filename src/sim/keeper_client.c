@@ -284,7 +284,12 @@ static void keep_old(struct ksim_world *w, uint32_t c)
     x->old[sl_random_below(&w->random, KSIM_OLD)] = x->hold;
 }
 
-/* The client stops using its lock, and sends RELEASE or lets the lease expire. */
+static void reset(struct ksim_world *w, uint32_t c)
+{
+    ksim_client_ask(w, c, 0, &(struct ksim_command){.verb = KSIM_RESET});
+}
+
+/* The client stops using its lock, and sends RELEASE or RESET, or lets the lease expire. */
 static void release(struct ksim_world *w, uint32_t c, uint32_t way)
 {
     struct ksim_client *x = &w->clients[c];
@@ -298,7 +303,9 @@ static void release(struct ksim_world *w, uint32_t c, uint32_t way)
     if (expires || ksim_has_fault(w, KSIM_FAULT_REUSE)) keep_old(w, c);
     ksim_checker_doubt(&w->checker, x->hold.fence, !expires);
     x->hold.is = false;
-    if (!expires) ksim_client_ask(w, c, way, &m);
+    bool resets = x->hold.lease_ms == 0 && way == 0 && sl_random_maybe(&w->random, 2000);
+    if (resets) reset(w, c);
+    else if (!expires) ksim_client_ask(w, c, way, &m);
 }
 
 static void plan(struct ksim_world *w, uint32_t c)
@@ -462,6 +469,11 @@ static void handle_reply(struct ksim_world *w, uint32_t c, uint32_t way,
         ksim_operator_answered(w, c, text);
         return;
     }
+    if (y->command.verb == KSIM_RESET) {
+        if (strcmp(text, "+OK\r\n") != 0)
+            KSIM_WRONG(w, "c%u receives the reply to another request", c + 1);
+        return;
+    }
     if (y->command.verb == KSIM_READ && text[0] != '-') {
         char expected[96];
         snprintf(expected, sizeof expected, "*2\r\n:%" PRIu64 "\r\n:%" PRIu64 "\r\n",
@@ -611,6 +623,7 @@ static void make_request(struct ksim_world *w, uint32_t c)
     } else if ((user || x->role == KSIM_ROLE_TRIES) && dial(w, c, 0)) {
         if (x->runs_tx) ksim_tx_client_act(w, c);
         else if (user && sl_random_maybe(r, 200)) release_wrong(w, c);
+        else if (user && sl_random_maybe(r, 100)) reset(w, c);
         else if (user && sl_random_maybe(r, 500))
             ksim_client_ask(w, c, 0, &(struct ksim_command){.verb = KSIM_READ});
         else acquire(w, c);

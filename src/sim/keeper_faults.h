@@ -39,7 +39,8 @@
     FAULT(OPERATE, "operate", 3000, "operators break grants, and drain keys for a while") \
     FAULT(HANGUP,  "hangup",  4000, "clients close their connections during a request") \
     FAULT(MEMBERS, "members", 2500, "operators add and remove nodes") \
-    FAULT(MEMORY,  "memory",  1000, "nodes have no memory for a record or a note")
+    FAULT(MEMORY,  "memory",  1000, "nodes have no memory for a record or a note") \
+    FAULT(NEWER,   "newer",    300, "the journal has an entry of a newer version for a while, which no keeper can read")
 /* clang-format on */
 
 enum ksim_fault {

@@ -428,7 +428,7 @@ void ksim_leases_second(struct ksim_world *w, uint32_t i)
 static void check_complete(struct ksim_world *w, uint32_t i, uint32_t from)
 {
     const struct ksim_node *n = &w->nodes[i], *keeper = &w->nodes[from - 1];
-    if (!n->f.route.open || w->etcd.term.term != n->f.route.keeper_term ||
+    if (!n->f.route.open || n->f.route.keeper != from || w->etcd.term.term != n->f.route.keeper_term ||
         !keeper->up || w->checker.without_clocks || n->f.route.has_lost)
         return;
     for (uint32_t k = 0; k < w->checker.count; k++) {

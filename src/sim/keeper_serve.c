@@ -109,10 +109,22 @@ void ksim_conn_close(struct ksim_world *w, uint32_t i, struct ksim_conn *c, bool
         linger = sl_guest_linger_ms(&c->guest, linger);
         if (sl_guests_closed(&n->f.guests, &c->guest, &m))
             ksim_net_send(w, i, c->guest.node, &m);
-    } else ksim_client_cut(w, c->client, c->way, c->dial);
+    } else if (c->dial != 0) ksim_client_cut(w, c->client, c->way, c->dial);
     if (!cut || linger == 0 || !sl_session_holds(&c->s))
         sl_table_session_end(n->table, &c->s);
     else c->linger_ms = ksim_node_now(w, i).ms + linger + 1;
+}
+
+/* RESET: the connection gets a new session. */
+static void reset(struct ksim_world *w, uint32_t i, struct ksim_conn *old)
+{
+    struct ksim_conn *c = ksim_conn_new(w, i);
+    c->client = old->client;
+    c->way = old->way;
+    c->dial = old->dial;
+    old->dial = 0;
+    ksim_conn_close(w, i, old, false);
+    ksim_reply(w, i, c, (struct sl_bytes){"+OK\r\n", 5});
 }
 
 void ksim_conn_over(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
@@ -617,6 +629,10 @@ void ksim_serve(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
     bool here = r->leads && (n->f.guests.reports_until_ms == 0 || !complete) &&
                 !(n->f.resigning && of_locks);
     if (ksim_tx_answers_lost(w, i, c)) return;
+    if (verb == KSIM_RESET) {
+        reset(w, i, c);
+        return;
+    }
     if (!here && sl_route_gives_up(r, ksim_node_now(w, i).ms))
         reply_text(w, i, c, "-NOKEEPER\r\n");
     else if (!here) ksim_serve_forward(w, i, c);

@@ -72,7 +72,7 @@ void ksim_trace_command(const struct ksim_world *w, uint32_t c, uint32_t node,
                         const struct ksim_command *m)
 {
     static const char *const verbs[] = {
-        "?",        "ACQUIRE", "EXTEND", "RELEASE",   "READ",     "BREAK",     "DRAIN",
+        "?",        "ACQUIRE", "EXTEND", "RELEASE",   "READ", "RESET",    "BREAK",     "DRAIN",
         "TX.BEGIN", "TX.GET",  "TX.PUT", "TX.COMMIT", "TX.ABORT", "TX.OUTCOME"};
     if (m->verb == KSIM_DRAIN) {
         struct sl_bytes pattern = ksim_pattern(m->pattern);

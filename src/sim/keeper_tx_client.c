@@ -26,11 +26,39 @@ static void begin(struct ksim_world *w, struct ksim_tx *t)
         snprintf(t->id, sizeof t->id, "request%09" PRIu64, t->number);
 }
 
+/* In an open transaction: send another BEGIN, or RESET. Returns false if the client does neither. */
+static bool disturb(struct ksim_world *w, uint32_t c)
+{
+    struct ksim_tx *t = &w->clients[c].tx;
+    struct ksim_command m = {.verb = KSIM_TX_BEGIN, .id = "nested"};
+    if (t->phase <= BEGIN || t->phase >= COMMIT || !sl_random_maybe(&w->random, 300))
+        return false;
+    t->nested = sl_random_maybe(&w->random, 7000);
+    if (!t->nested) m = (struct ksim_command){.verb = KSIM_RESET};
+    ksim_client_ask(w, c, 0, &m);
+    return true;
+}
+
+/* The reply to the BEGIN or RESET of disturb(). A BEGIN succeeds if the transaction was lost. */
+static void disturbed(struct ksim_world *w, uint32_t c, const char *text)
+{
+    struct ksim_tx *t = &w->clients[c].tx;
+    /* The reply NOKEEPER may mean that the transaction is lost, so begin again. */
+    bool rejected = t->nested && text[0] == '-' && strncmp(text, "-NOKEEPER", 9) != 0;
+    bool begun = t->nested && !rejected;
+    t->nested = false;
+    if (rejected) return;
+    t->phase = IDLE;
+    t->repeats = true;
+    if (begun) ksim_client_hang_up(w, c, 0, false);
+}
+
 /* Send the next command of the transaction. */
 void ksim_tx_client_act(struct ksim_world *w, uint32_t c)
 {
     struct ksim_tx *t = &w->clients[c].tx;
     struct ksim_command m = {0};
+    if (disturb(w, c)) return;
     if (t->phase == IDLE) {
         if (t->number == 0 || !t->repeats) begin(w, t);
         t->phase = t->asks ? ASK : BEGIN;
@@ -98,6 +126,10 @@ void ksim_tx_client_answered(struct ksim_world *w, uint32_t c, const char *text)
 {
     struct ksim_tx *t = &w->clients[c].tx;
     bool failed = text[0] == '-';
+    if (t->nested || w->clients[c].ways[0].command.verb == KSIM_RESET) {
+        disturbed(w, c, text);
+        return;
+    }
     if (strncmp(text, "-NOTX", 5) == 0)
         KSIM_WRONG(w, "c%u has begun a transaction, but receives %s", c + 1, text);
     if (failed && strncmp(text, "-UNKNOWN", 8) == 0) unknown(t);
@@ -128,7 +160,7 @@ void ksim_tx_client_answered(struct ksim_world *w, uint32_t c, const char *text)
 void ksim_tx_client_cut(struct ksim_world *w, uint32_t c)
 {
     struct ksim_tx *t = &w->clients[c].tx;
-    (void)w;
+    t->nested = false;
     if (t->phase == COMMIT && w->clients[c].ways[0].busy) unknown(t);
     else if (t->phase == ASK) t->phase = IDLE;
     else if (t->phase != IDLE) {
