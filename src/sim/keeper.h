@@ -208,14 +208,17 @@ struct ksim_node {
     int64_t ready_us[KSIM_NODES]; /* and when each node has handed over its ledger. */
     uint32_t members;             /* The membership that it knows, as bits of ids; */
     uint32_t peers;               /* the nodes to which it may have links. */
-    uint32_t last_keeper;  /* As the keeper: the last one, */
-    uint32_t last_ledgers; /* the nodes that it has named, */
-    sl_ms open_ms[KSIM_NODES]; /* and when each node last had a route; 0: never. */
-    sl_ms lost_ms;    /* When its ledger lost a record for lack of memory; 0: it has all. */
+    uint32_t last_keeper;         /* As the keeper: the last one, */
+    uint32_t last_ledgers;        /* the nodes that it has named, */
+    sl_ms open_ms[KSIM_NODES];    /* and when each node last had a route; 0: never. */
+    sl_ms
+        lost_ms; /* When its ledger lost a record for lack of memory; 0: it has all. */
     int64_t lost_us, ready_sent_us; /* When that was, and when it last sent READY. */
-    bool subscribed;           /* Its clients subscribe to events. */
-    bool reports_subscribed;   /* They did when it sent its last COME. */
-    uint32_t quiet_to;         /* The node to which it must send QUIET now; 0: none. */
+    uint64_t
+        invalid_term; /* As the keeper of this term, it has read an invalid entry. */
+    bool subscribed;  /* Its clients subscribe to events. */
+    bool reports_subscribed; /* They did when it sent its last COME. */
+    uint32_t quiet_to;       /* The node to which it must send QUIET now; 0: none. */
     int64_t
         confirmed_us; /* When the keeper last confirmed its route, or it was the keeper. */
     bool settling;
@@ -420,6 +423,7 @@ struct ksim_world {
     uint32_t slack_us;  /* How late ticks may be. */
     bool resigns_often; /* Keepers resign when they have waited for earlier leases. */
     bool rates_change;  /* The rates of clocks change. */
+    bool lazy;          /* With `busy`: new keepers read their ledgers very slowly. */
     size_t space;       /* Bytes that a link takes. */
     uint64_t heal_at;   /* Faults end after this many events; 0: never. */
 
@@ -451,6 +455,7 @@ struct ksim_world {
     struct ksim_left left_records[KSIM_LEFT], left_entries[KSIM_LEFT];
     struct ksim_admin admin;
 
+    int64_t flaps_us; /* Until then, links of the keeper are reset all the time. */
     bool healed;
     int64_t healed_us;
     bool calm;  /* Nothing fails but processes and machines. */
@@ -653,6 +658,10 @@ void ksim_tx_client_cut(struct ksim_world *w, uint32_t c);
 
 void ksim_nemesis_act(struct ksim_world *w);
 void ksim_nemesis_crash(struct ksim_world *w, uint32_t i);
+/* Call this when links are updated. */
+void ksim_nemesis_flap(struct ksim_world *w);
+/* No entry of the journal is of a newer version any more. */
+void ksim_nemesis_delete_newer(struct ksim_world *w);
 /* Kill the keeper at a critical moment, sometimes together with its witness. */
 void ksim_nemesis_crash_keeper(struct ksim_world *w, uint32_t i);
 void ksim_nemesis_close_guest(struct ksim_world *w, uint32_t i, uint32_t from,

@@ -97,6 +97,8 @@ void ksim_audit_grant(struct ksim_world *w, uint32_t i, const struct ksim_conn *
     ksim_rules_grant(w, i, fence, c->command.lease_ms);
     ksim_leases_granted(w, i, c->command.key, fence, g != NULL);
     if (g == NULL) return;
+    if (n->invalid_term == n->f.guests.term)
+        KSIM_WRONG(w, "n%u grants, although it cannot read the journal", i + 1);
     check_order(w, i, c);
     check_waited(w, c, g->waited_ms);
     uint32_t node = node_of(i, c) - 1;

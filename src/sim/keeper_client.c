@@ -303,7 +303,8 @@ static void release(struct ksim_world *w, uint32_t c, uint32_t way)
     if (expires || ksim_has_fault(w, KSIM_FAULT_REUSE)) keep_old(w, c);
     ksim_checker_doubt(&w->checker, x->hold.fence, !expires);
     x->hold.is = false;
-    bool resets = x->hold.lease_ms == 0 && way == 0 && sl_random_maybe(&w->random, 2000);
+    bool resets = x->hold.lease_ms == 0 && way == 0 &&
+                  sl_random_maybe(&w->random, 2000);
     if (resets) reset(w, c);
     else if (!expires) ksim_client_ask(w, c, way, &m);
 }

@@ -48,7 +48,9 @@ static int64_t delay(struct ksim_world *w)
 static int64_t delay_of(struct ksim_world *w, const struct ksim_op *op)
 {
     struct ksim_node *n = &w->nodes[op->node];
-    if (!ksim_has_fault(w, KSIM_FAULT_SLOW) || !sl_random_maybe(&w->random, 100))
+    bool flaps = w->now_us < w->flaps_us && op->op.type != SL_STORAGE_CLAIM;
+    if (!ksim_has_fault(w, KSIM_FAULT_SLOW) ||
+        !sl_random_maybe(&w->random, flaps ? 2000 : 100))
         return delay(w);
     int64_t us = sl_random_between(&w->random, 200000, 4000000);
     if (w->now_us + us > n->straggles_us) n->straggles_us = w->now_us + us;

@@ -21,6 +21,7 @@ void ksim_heal_begin(struct ksim_world *w)
     w->healed_us = w->now_us + KSIM_FAULT_MAX_US; /* Until then, all faults end. */
     KSIM_TRACE(w, "no more faults");
     ksim_members_heal(w);
+    ksim_nemesis_delete_newer(w);
     for (uint32_t c = 0; c < w->client_count; c++) {
         struct ksim_client *x = &w->clients[c];
         x->role = KSIM_ROLE_QUIET;

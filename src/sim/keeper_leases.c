@@ -357,7 +357,8 @@ void ksim_leases_renewed(struct ksim_world *w)
 
 #define NO_WITNESS_US 4400000ll /* A keeper looks for a witness for longer than this. */
 
-#define UNLEASED_MS 2000 /* How long a node without a route may have clients without a lease. */
+#define UNLEASED_MS \
+    2000 /* How long a node without a route may have clients without a lease. */
 
 /* A keeper names every node that may be the only other one that knows a grant. */
 static void check_named(struct ksim_world *w, uint32_t i, uint32_t ledgers)
@@ -428,8 +429,9 @@ void ksim_leases_second(struct ksim_world *w, uint32_t i)
 static void check_complete(struct ksim_world *w, uint32_t i, uint32_t from)
 {
     const struct ksim_node *n = &w->nodes[i], *keeper = &w->nodes[from - 1];
-    if (!n->f.route.open || n->f.route.keeper != from || w->etcd.term.term != n->f.route.keeper_term ||
-        !keeper->up || w->checker.without_clocks || n->f.route.has_lost)
+    if (!n->f.route.open || n->f.route.keeper != from ||
+        w->etcd.term.term != n->f.route.keeper_term || !keeper->up ||
+        w->checker.without_clocks || n->f.route.has_lost)
         return;
     for (uint32_t k = 0; k < w->checker.count; k++) {
         const struct ksim_grant *g = &w->checker.grants[k];
@@ -470,8 +472,9 @@ static void check_ready(struct ksim_world *w, uint32_t i, sl_ms age_ms)
     const struct sl_list *all = &r->withdrawn.all;
     sl_ms lost_ms = ksim_node_now(w, i).ms - n->lost_ms;
     if (n->lost_ms != 0 && age_ms > lost_ms)
-        KSIM_WRONG(w, "n%u says that its ledger is complete, but it lost a record %" PRId64
-                      " ms ago",
+        KSIM_WRONG(w,
+                   "n%u says that its ledger is complete, but it lost a record %" PRId64
+                   " ms ago",
                    i + 1, lost_ms);
     n->ready_sent_us = w->now_us;
     for (const struct sl_list *x = all->next; x != all; x = x->next)
@@ -627,7 +630,9 @@ void ksim_leases_received(struct ksim_world *w, uint32_t i, uint32_t from,
         case SL_FAILOVER_RECLAIM: check_reclaimed(w, i, from, m, b); break;
         case SL_FAILOVER_HELD:
         case SL_FAILOVER_NOTE: check_recorded(w, i, m, b); break;
-        case SL_FAILOVER_SAY: check_said(w, i, m, b); break;
+        case SL_FAILOVER_SAY:
+            if (from == w->nodes[i].f.route.keeper) check_said(w, i, m, b);
+            break;
         case SL_FAILOVER_COMPLETE:
             if (b->has_route && from == w->nodes[i].f.route.keeper) note_complete(w, i);
             check_complete(w, i, from);
@@ -709,8 +714,8 @@ static void check_reports(struct ksim_world *w, uint32_t i)
     uint32_t missing = n->last_ledgers &
                        ~(n->f.guests.reported | 2u << i | 1u << n->last_keeper);
     if (ksim_node_now(w, i).ms < n->quiet_until_ms && missing != 0)
-        KSIM_WRONG(w, "n%u has waited for earlier leases, but not for the nodes %#x", i + 1,
-                   missing);
+        KSIM_WRONG(w, "n%u has waited for earlier leases, but not for the nodes %#x",
+                   i + 1, missing);
 }
 
 /* A new keeper whose ledger may lack leases waits until these have expired. */

@@ -5,7 +5,7 @@
 
 #include "sim/keeper.h"
 
-static bool fails; /* Allocations fail at present; */
+static bool fails;  /* Allocations fail at present; */
 static bool failed; /* one has failed. */
 
 void ksim_memory_begin(struct ksim_world *w)

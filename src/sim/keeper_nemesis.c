@@ -109,6 +109,28 @@ static void reset(struct ksim_world *w)
         }
 }
 
+/* The links of each keeper are reset soon after it has claimed its term. So a node may become the keeper
+ * again while an operation of its earlier term is under way. */
+static void begin_flapping(struct ksim_world *w)
+{
+    w->flaps_us = w->now_us + sl_random_between(&w->random, 2000000, 8000000);
+    KSIM_TRACE(w, "nemesis: links of the keeper are reset for %lld ms",
+               (long long)(w->flaps_us - w->now_us) / 1000);
+}
+
+void ksim_nemesis_flap(struct ksim_world *w)
+{
+    uint32_t a = w->etcd.term.node - 1;
+    if (w->now_us >= w->flaps_us || w->healed || w->etcd.term.node == 0 ||
+        !sl_random_maybe(&w->random, 1000))
+        return;
+    for (uint32_t o = 0; o < w->node_count; o++) {
+        if (o == a) continue;
+        ksim_net_reset(w, a, o);
+        ksim_net_reset(w, o, a);
+    }
+}
+
 static void part(struct ksim_world *w)
 {
     uint32_t side = sl_random_below(&w->random, 1u << w->node_count);
@@ -265,13 +287,33 @@ static void send_away(struct ksim_world *w)
                (long long)(w->nodes[i].away_us - w->now_us) / 1000);
 }
 
+/* A keeper of a newer version has written an entry to the journal. Later, it has ended. */
+static const struct sl_bytes newer = {"z", 1};
+
+void ksim_nemesis_delete_newer(struct ksim_world *w)
+{
+    ksim_map_put(&w->etcd.journal, newer, (struct sl_bytes){NULL, 0}, 0);
+}
+
+static void change_newer(struct ksim_world *w)
+{
+    bool found;
+    ksim_map_find(&w->etcd.journal, newer, &found);
+    KSIM_TRACE(w, "nemesis: an entry of a newer version %s", found ? "ends" : "begins");
+    if (found) ksim_nemesis_delete_newer(w);
+    else ksim_map_put(&w->etcd.journal, newer, (struct sl_bytes){"?", 1}, 0);
+}
+
 /* ---- which fault ---- */
 
 static void inject(struct ksim_world *w, enum ksim_fault f)
 {
     switch (f) {
         case KSIM_FAULT_CUT: cut_link(w); break;
-        case KSIM_FAULT_RESET: reset(w); break;
+        case KSIM_FAULT_RESET:
+            if (sl_random_maybe(&w->random, 1000)) begin_flapping(w);
+            else reset(w);
+            break;
         case KSIM_FAULT_PART: part(w); break;
         case KSIM_FAULT_ALONE: isolate(w); break;
         case KSIM_FAULT_CRASH: crash(w); break;
@@ -293,6 +335,7 @@ static void inject(struct ksim_world *w, enum ksim_fault f)
         case KSIM_FAULT_SLOW: slow_etcd(w); break;
         case KSIM_FAULT_DOWN: stop_etcd(w); break;
         case KSIM_FAULT_AWAY: send_away(w); break;
+        case KSIM_FAULT_NEWER: change_newer(w); break;
         default: break; /* Other faults are in the code that they affect. */
     }
 }

@@ -71,6 +71,7 @@ void ksim_node_start(struct ksim_world *w, uint32_t i)
     n->subscribed = sl_random_maybe(&w->random, 3000);
     n->confirmed_us = w->now_us;
     n->lost_ms = 0;
+    n->invalid_term = 0;
     n->watch_missed = true; /* A new watch reports the current term. */
     for (uint32_t o = 0; o < w->node_count; o++) {
         n->links[o].up = false;
@@ -480,7 +481,7 @@ static void turn(struct ksim_world *w, uint32_t i)
     bool busy = ksim_has_fault(w, KSIM_FAULT_BUSY);
     uint32_t budget = busy && sl_random_maybe(&w->random, 9500) ? 0 : 1 << 20;
     uint32_t reclaims = !busy ? UINT32_MAX
-                        : sl_random_maybe(&w->random, 8000)
+                        : sl_random_maybe(&w->random, w->lazy ? 9900 : 8000)
                             ? 0
                             : sl_random_below(&w->random, 3);
     sl_ms given_ms;
@@ -653,6 +654,19 @@ void ksim_node_receive(struct ksim_world *w, uint32_t i, uint32_t from,
     ksim_node_settle(w, i);
 }
 
+/* A keeper has read an invalid entry. An operator restarts it. */
+static void cannot_read(struct ksim_world *w, uint32_t i, uint64_t term)
+{
+    struct ksim_node *n = &w->nodes[i];
+    /* A keeper that does not know that it was deposed may read entries of its successor. */
+    if (term == w->etcd.term.term && (w->faults & 1ull << KSIM_FAULT_NEWER) == 0)
+        KSIM_WRONG(w, "n%u: the journal has an invalid entry", i + 1);
+    n->invalid_term = term;
+    ksim_schedule(
+        w, sl_random_between(&w->random, 500000, 6000000),
+        (struct sim_event){.type = SIM_EVENT_CRASH, .node = i, .number = n->life});
+}
+
 void ksim_node_storage(struct ksim_world *w, uint32_t i, const struct ksim_op *op)
 {
     struct ksim_node *n = &w->nodes[i];
@@ -679,11 +693,8 @@ void ksim_node_storage(struct ksim_world *w, uint32_t i, const struct ksim_op *o
             break;
         case SL_STORAGE_JOURNAL: {
             uint32_t bad;
-            /* A keeper that does not know that it was deposed may read entries of its successor. */
-            if (sl_failover_journal_read(&n->f, now, op->op.term, r, &bad) !=
-                    SLUICE_OK &&
-                op->op.term == w->etcd.term.term)
-                KSIM_WRONG(w, "n%u: the journal has an invalid entry", i + 1);
+            if (sl_failover_journal_read(&n->f, now, op->op.term, r, &bad) != SLUICE_OK)
+                cannot_read(w, i, op->op.term);
             ksim_leases_restored(w, i);
             break;
         }

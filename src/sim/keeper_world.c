@@ -110,6 +110,7 @@ static void draw(struct ksim_world *w)
     w->resigns_often = sl_random_maybe(r, 2500);
     w->slack_us = sl_random_maybe(r, 8000) ? 1000 : 30000;
     w->rates_change = ksim_has_fault(w, KSIM_FAULT_DRIFT) && sl_random_maybe(r, 5000);
+    w->lazy = sl_random_maybe(r, 3000);
     w->space = ksim_has_fault(w, KSIM_FAULT_FULL) ? 100 : 1 << 20;
     w->heal_at = sl_random_maybe(r, 4000) ? w->setup.events * 6 / 10 : 0;
 }
@@ -193,6 +194,7 @@ static bool handle(struct ksim_world *w, const struct sim_event *e)
         case SIM_EVENT_NEMESIS: ksim_nemesis_act(w); break;
         case SIM_EVENT_LINKS:
             ksim_net_update(w);
+            ksim_nemesis_flap(w);
             ksim_schedule(w, LINKS_US, *e);
             break;
         case SIM_EVENT_RESIGN:
@@ -200,7 +202,8 @@ static bool handle(struct ksim_world *w, const struct sim_event *e)
                 ksim_node_resign(w, e->node);
             break;
         case SIM_EVENT_CRASH:
-            if (!w->healed && w->nodes[e->node].life == e->number)
+            if (w->nodes[e->node].life != e->number) break;
+            if (!w->healed || w->nodes[e->node].f.unreadable)
                 ksim_nemesis_crash_keeper(w, e->node);
             break;
         case SIM_EVENT_START:
