@@ -54,10 +54,14 @@ static void begin_journal(struct sl_failover *f, sl_ms now_ms)
     f->read_ms = begun ? now_ms : sl_ms_after(now_ms, JOURNAL_RETRY_MS);
 }
 
-/* All entries have been read: the table is complete, except for what nodes report. */
+/* The table is complete, except for what other nodes report, when all entries and the ledger of this node
+ * have been read. */
 static void end_reading(struct sl_failover *f, sl_ms now_ms)
 {
-    sl_guests_journal_read(&f->guests);
+    if (!f->incomplete || f->guests.reads_journal ||
+        !sl_list_empty(&f->route.ledger.all))
+        return;
+    f->incomplete = false;
     sl_table_recover(f->settings.table,
                      f->quiet_until_ms > now_ms ? f->quiet_until_ms : 0);
 }
@@ -86,7 +90,10 @@ int sl_failover_journal_read(struct sl_failover *f, struct sl_now now, uint64_t 
     }
     struct sl_bytes after;
     if (status != SLUICE_OK) f->read_ms = sl_ms_after(now.ms, JOURNAL_RETRY_MS);
-    else if (!sl_keeper_journal_reads(&f->journal, &after)) end_reading(f, now.ms);
+    else if (!sl_keeper_journal_reads(&f->journal, &after)) {
+        sl_guests_journal_read(&f->guests);
+        end_reading(f, now.ms);
+    }
     return SLUICE_OK;
 }
 
@@ -125,6 +132,7 @@ void sl_failover_tick(struct sl_failover *f, sl_ms now_ms)
     if (f->route.leads && f->journal.rules == NULL && f->read_ms <= now_ms)
         begin_journal(f, now_ms);
     sl_resign_go_on(f, now_ms);
+    end_reading(f, now_ms);
     sl_takeover_tick(f, now_ms);
     if (sl_election_due(f->election) <= now_ms) sl_election_tick(f->election, now_ms);
     if (sl_route_due(&f->route) <= now_ms) sl_route_tick(&f->route, now_ms);
@@ -203,7 +211,8 @@ void sl_failover_lead(struct sl_failover *f, sl_ms now_ms,
     f->journal_ms = o->before.clock_ms > f->claimed_ms ? o->before.clock_ms
                                                        : f->claimed_ms;
     f->unreadable = false;
-    sl_table_recover(f->settings.table, SL_NEVER); /* Until the journal is read. */
+    sl_table_recover(f->settings.table, SL_NEVER); /* Until end_reading(). */
+    f->incomplete = true;
     begin_journal(f, now_ms);
     sl_takeover_lead(f, now_ms, o);
     sl_guests_lead(&f->guests, now_ms, o->term, o->quiet_ms > 0, o->before.longest_ms,
@@ -218,6 +227,7 @@ static void stop(struct sl_failover *f, sl_ms now_ms)
     sl_keeper_journal_end(&f->journal);
     sl_table_recover(f->settings.table, 0);
     f->export_cursor = 0;
+    f->incomplete = false;
     f->limits_wanted = f->limits_sent = false;
     sl_route_step_down(&f->route, now_ms);
     sl_guests_stop(&f->guests);

@@ -40,6 +40,8 @@ struct sl_failover {
         quiet_until_ms; /* until when unknown leases of earlier keepers may be valid, */
     sl_ms authority_until_ms; /* and until when the previous keeper may still grant. */
     bool ends_early;          /* The wait can end before quiet_until_ms (takeover.c). */
+    bool
+        incomplete; /* The journal, or the ledger of this node, has not been read completely. */
     /* The nodes in sl_storage_term.ledgers of this term: those that the storage certainly has, those of
      * the renewal under way; and whether the storage certainly has none. */
     uint32_t ledgers, ledgers_sent;

@@ -228,7 +228,9 @@ static void check_drained(struct ksim_world *w, uint32_t i, uint32_t key,
 {
     for (uint32_t p = 0; p < KSIM_PATTERNS; p++) {
         const struct ksim_drain *d = &w->admin.drains[p];
-        if (d->is_on && matches(p, key) && w->nodes[i].f.guests.term >= d->term)
+        /* A keeper that was deposed may have executed DRAIN OFF, which nobody has acknowledged. */
+        if (d->is_on && matches(p, key) && w->nodes[i].f.guests.term >= d->term &&
+            is_current(w, i))
             KSIM_WRONG(w,
                        "k%u: n%u grants fence %" PRIu64 " although %s is drained since "
                        "%" PRId64 " ms",

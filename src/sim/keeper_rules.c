@@ -160,10 +160,8 @@ void ksim_rules_health(struct ksim_world *w)
         }
 }
 
-/* How long a doubt counts, after the node has reached the keeper again; and how long a pause must be so that
- * a node certainly notices it. */
+/* How long a doubt counts, after the node has reached the keeper again. */
 #define DOUBT_US 2500000ll
-#define PAUSED_US 5000000ll
 
 /* A node claims a term because a majority cannot reach the keeper, or because its heartbeat has not
  * changed for a while. A keeper that has resigned lets others claim first. */
@@ -185,20 +183,14 @@ void ksim_rules_claim(struct ksim_world *w, const struct ksim_op *x)
     if (e->term.resigned || beat_us > SILENCE_US || !w->nodes[keeper].up) return;
     /* Nodes that know another membership count another majority. */
     if ((w->faults & 1ull << KSIM_FAULT_MEMBERS) != 0) return;
-    /* A node does not notice a short pause, and may count it as silence of the keeper. After a longer pause
-     * it counts doubts of other nodes that have arrived meanwhile. */
-    const struct ksim_node *n = &w->nodes[x->node];
-    int64_t since_us = x->asked_us - DOUBT_US;
-    if (w->now_us - n->paused_us < SILENCE_US) {
-        if (n->paused_us - n->paused_from_us < PAUSED_US) return;
-        since_us = n->paused_from_us - DOUBT_US;
-    }
+    /* A known gap: a node that was paused, and has no timer, counts that time as silence of the keeper. */
+    if (w->now_us - w->nodes[x->node].paused_us < SILENCE_US) return;
     for (uint32_t o = 0; o < w->node_count; o++) {
         const struct ksim_link *l = &w->nodes[o].links[keeper];
         if (o == keeper) continue;
         if (w->now_us - l->heard_us > SILENCE_US ||
-            (l->closed_us > 0 && l->closed_us > since_us) ||
-            (l->silent_us > 0 && l->silent_us > since_us))
+            (l->closed_us > 0 && x->asked_us - l->closed_us < DOUBT_US) ||
+            (l->silent_us > 0 && x->asked_us - l->silent_us < DOUBT_US))
             doubts++;
     }
     if (doubts <= w->node_count / 2)

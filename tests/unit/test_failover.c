@@ -890,6 +890,30 @@ UNIT_TEST(a_new_keeper_waits_until_it_has_read_the_journal_and_its_own_ledger)
     assert_int_equal(quiet(), 0);
 }
 
+/* Its clients may hold locks without a lease, so the ledger matters even if all leases have expired. */
+UNIT_TEST(a_new_keeper_that_reads_its_own_ledger_slowly_grants_nothing)
+{
+    sl_ms given_ms;
+    const struct sl_record x = {.fence = 10,
+                                .leased = true,
+                                .units = 1,
+                                .per = 1,
+                                .buckets = 1,
+                                .end_ms = now.ms + 70000,
+                                .sure_ms = now.ms + 70000,
+                                .key = text("k")};
+    sl_ledger_put(&node.route.ledger, &x, NULL);
+    lead_after(3, 0);
+    orders();
+    now.ms += 60000;
+    orders();
+    assert_true(quiet() > 0);
+    assert_true(sl_failover_reclaim_own(&node, now, &given_ms));
+    assert_false(sl_failover_reclaim_own(&node, now, &given_ms));
+    orders();
+    assert_int_equal(quiet(), 0);
+}
+
 /* --- The witness ------------------------------------------------------------------------------- */
 
 static struct sl_failover_order renewal;
