@@ -231,7 +231,7 @@ void ksim_nemesis_close_guest(struct ksim_world *w, uint32_t i, uint32_t from,
     const struct sl_guest *g = sl_guests_find(&w->nodes[i].f.guests, from, session);
     const struct ksim_conn *there = ksim_conn_of_session(w, from - 1, session);
     if (g == NULL || !g->open || !ksim_has_fault(w, KSIM_FAULT_CLOSE) ||
-        !sl_random_maybe(&w->random, 300))
+        !sl_random_maybe(&w->random, 1000))
         return;
     if (there != NULL && !there->is_guest) {
         const struct ksim_hold *h = &w->clients[there->client].hold;

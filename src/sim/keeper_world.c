@@ -110,7 +110,7 @@ static void draw(struct ksim_world *w)
     w->resigns_often = sl_random_maybe(r, 2500);
     w->slack_us = sl_random_maybe(r, 8000) ? 1000 : 30000;
     w->rates_change = ksim_has_fault(w, KSIM_FAULT_DRIFT) && sl_random_maybe(r, 5000);
-    w->lazy = sl_random_maybe(r, 3000);
+    w->lazy = sl_random_maybe(r, 5000);
     w->space = ksim_has_fault(w, KSIM_FAULT_FULL) ? 100 : 1 << 20;
     w->heal_at = sl_random_maybe(r, 4000) ? w->setup.events * 6 / 10 : 0;
 }
