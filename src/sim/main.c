@@ -450,6 +450,9 @@ int main(int argc, char **argv)
 {
     struct options o = {
         .kind = &sim_kind_majority, .setup.events = EVENTS, .first = 1, .seeds = 1000};
+    /* After a crash, on_crash() prints. It must not need the heap, which may be damaged. */
+    static char out[BUFSIZ];
+    setvbuf(stdout, out, _IOFBF, sizeof out);
     parse(&o, argc, argv);
     if (o.shrink) { return shrink(&o, o.kind->create()); }
     signal(SIGABRT, on_crash);
