@@ -205,12 +205,15 @@ struct ksim_node {
     uint64_t ended_term;
     sl_fence ended[KSIM_ENDED];
     uint32_t ended_count;
-    int64_t ready_us[KSIM_NODES]; /* and when each node has handed over its ledger. */
-    uint32_t members;             /* The membership that it knows, as bits of ids; */
-    uint32_t peers;               /* the nodes to which it may have links. */
-    uint32_t last_keeper;         /* As the keeper: the last one, */
-    uint32_t last_ledgers;        /* the nodes that it has named, */
-    sl_ms open_ms[KSIM_NODES];    /* and when each node last had a route; 0: never. */
+    int64_t ready_us[KSIM_NODES];  /* when each node has handed over its ledger, */
+    sl_ms complete_ms[KSIM_NODES]; /* since when that ledger has been complete; */
+    /* when the last request of each node arrived there, and when its route began. */
+    sl_ms asked_ms[KSIM_NODES], asked_here_ms[KSIM_NODES];
+    uint32_t members;          /* The membership that it knows, as bits of ids; */
+    uint32_t peers;            /* the nodes to which it may have links. */
+    uint32_t last_keeper;      /* As the keeper: the last one, */
+    uint32_t last_ledgers;     /* the nodes that it has named, */
+    sl_ms open_ms[KSIM_NODES]; /* and when each node last had a route; 0: never. */
     sl_ms
         lost_ms; /* When its ledger lost a record for lack of memory; 0: it has all. */
     int64_t lost_us, ready_sent_us; /* When that was, and when it last sent READY. */
@@ -744,6 +747,8 @@ void ksim_rules_withdrawn(struct ksim_world *w, uint32_t i, sl_fence fence);
 /* A keeper grants or extends a lease; does not find a grant; has waited for earlier leases. */
 void ksim_rules_grant(struct ksim_world *w, uint32_t i, sl_fence fence, sl_ms lease_ms);
 void ksim_rules_not_held(struct ksim_world *w, uint32_t i);
+/* A keeper runs a request of another node. */
+void ksim_rules_asked(struct ksim_world *w, uint32_t i, const struct sl_guest *g);
 /* The session of a client has left the route of its node. */
 void ksim_rules_left(struct ksim_world *w, uint32_t i, const struct ksim_conn *c);
 /* A node closes the connection of a client without a lease, because it has no route. */

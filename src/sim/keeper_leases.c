@@ -642,7 +642,11 @@ void ksim_leases_received(struct ksim_world *w, uint32_t i, uint32_t from,
             if (b->has_route && from == w->nodes[i].f.route.keeper) note_complete(w, i);
             check_complete(w, i, from);
             break;
-        case SL_FAILOVER_READY: w->nodes[i].ready_us[from - 1] = w->now_us; break;
+        case SL_FAILOVER_READY:
+            w->nodes[i].ready_us[from - 1] = w->now_us;
+            if (w->nodes[i].complete_ms[from - 1] == 0) /* The first report counts. */
+                w->nodes[i].complete_ms[from - 1] = ksim_node_now(w, i).ms - m->ms;
+            break;
         default: break;
     }
 }
@@ -718,7 +722,20 @@ static void check_reports(struct ksim_world *w, uint32_t i)
     const struct ksim_node *n = &w->nodes[i];
     uint32_t missing = n->last_ledgers &
                        ~(n->f.guests.reported | 2u << i | 1u << n->last_keeper);
-    if (ksim_node_now(w, i).ms < n->quiet_until_ms && missing != 0)
+    sl_ms now_ms = ksim_node_now(w, i).ms;
+    if (now_ms >= n->quiet_until_ms) return;
+    if (!n->successor && (n->last_ledgers & ~(1u << n->last_keeper)) == 0)
+        KSIM_WRONG(w, "n%u ends its wait early, but the last keeper named no ledgers",
+                   i + 1);
+    for (uint32_t o = 0; o < w->node_count; o++)
+        if (!n->successor && o != i && o + 1 != n->last_keeper &&
+            (n->last_ledgers >> (o + 1) & 1) != 0 &&
+            now_ms - n->complete_ms[o] < n->longest_ms)
+            KSIM_WRONG(w,
+                       "n%u has waited for earlier leases, but the ledger of n%u may "
+                       "lack some",
+                       i + 1, o + 1);
+    if (missing != 0)
         KSIM_WRONG(w, "n%u has waited for earlier leases, but not for the nodes %#x",
                    i + 1, missing);
 }

@@ -164,6 +164,7 @@ static void run_guest(struct ksim_world *w, uint32_t i, struct ksim_conn *c,
     c->busy = true;
     c->deferred = false;
     c->arrived_ms = c->guest.arrived_ms;
+    ksim_rules_asked(w, i, &c->guest);
     ksim_serve(w, i, c);
 }
 
@@ -364,6 +365,7 @@ static void lead(struct ksim_world *w, uint32_t i, const struct sl_failover_orde
     n->last_ledgers = o->before.ledgers | 1u << o->before.node;
     n->last_keeper = o->before.node;
     memset(n->open_ms, 0, sizeof n->open_ms);
+    memset(n->complete_ms, 0, sizeof n->complete_ms);
     ksim_limits_begin(w, i, o->before.fence_limit, o->before.longest_ms);
     ksim_tx_lead(w, i, o->term);
     sl_route_resume(&n->f.route);
@@ -458,6 +460,11 @@ struct ksim_fill {
 static void send_fill(void *arg, uint32_t to, const struct sl_failover_message *m)
 {
     struct ksim_fill *f = arg;
+    const struct sl_keeper_journal *j = &f->w->nodes[f->node].f.journal;
+    if (m->type == SL_FAILOVER_NOTE && sl_keeper_journal_writes(j, m->grant.fence))
+        KSIM_WRONG(f->w,
+                   "n%u completes a ledger with a lease whose record is not durable",
+                   f->node + 1);
     ksim_net_send(f->w, f->node, to, m);
 }
 

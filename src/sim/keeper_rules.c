@@ -307,6 +307,19 @@ void ksim_rules_not_held(struct ksim_world *w, uint32_t i)
                        o + 1);
 }
 
+/* The requests of a node have arrived there in the order in which it sends them. */
+void ksim_rules_asked(struct ksim_world *w, uint32_t i, const struct sl_guest *g)
+{
+    struct ksim_node *n = &w->nodes[i];
+    uint32_t o = g->node - 1;
+    sl_ms here_ms = n->f.guests.nodes[g->node].here_ms;
+    if (n->asked_here_ms[o] == here_ms && g->arrived_ms < n->asked_ms[o])
+        KSIM_WRONG(w, "n%u counts a request of n%u as earlier than the one before",
+                   i + 1, o + 1);
+    n->asked_here_ms[o] = here_ms;
+    n->asked_ms[o] = g->arrived_ms;
+}
+
 void ksim_rules_left(struct ksim_world *w, uint32_t i, const struct ksim_conn *c)
 {
     if (c->route.tx != 0 || c->route.tx_request.n != 0)
