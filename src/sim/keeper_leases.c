@@ -528,7 +528,7 @@ void ksim_leases_receive(struct ksim_world *w, uint32_t i,
     b->asks = s != NULL && s->request != NULL;
     if (s != NULL && s->tx_request.n < sizeof b->tx_id) {
         b->tx = s->tx;
-        memcpy(b->tx_id, s->tx_request.at, s->tx_request.n);
+        if (s->tx_request.n > 0) memcpy(b->tx_id, s->tx_request.at, s->tx_request.n);
     }
     if (m->type == SL_FAILOVER_RECLAIM) {
         if (n->f.guests.leads && inspect(w, i, m->key, m->grant.fence, &v))
@@ -623,7 +623,8 @@ static void check_said(struct ksim_world *w, uint32_t i,
         KSIM_WRONG(w, "n%u remembers a transaction that has ended", i + 1);
     if (b->tx != 0 && s->tx == b->tx &&
         (s->tx_request.n != strlen(b->tx_id) ||
-         memcmp(s->tx_request.at, b->tx_id, s->tx_request.n) != 0))
+         (s->tx_request.n > 0 &&
+          memcmp(s->tx_request.at, b->tx_id, s->tx_request.n) != 0)))
         KSIM_WRONG(w, "n%u replaces the REQUEST id of an open transaction", i + 1);
 }
 
