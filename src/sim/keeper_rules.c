@@ -485,7 +485,8 @@ static void check_ledger(struct ksim_world *w, uint32_t i, uint32_t o)
         if (c->leased && w->checker.without_clocks) continue;
         /* A node that was the keeper may have an extension that no other node knows of. */
         if (c->leased && c->sure_ms <= ksim_node_now(w, o).ms) continue;
-        if (c->end_ms <= ksim_node_now(w, o).ms || is_known(w, i, c->key, c->fence, &v))
+        if (c->end_ms <= ksim_node_now(w, o).ms || ends_later(n, c->fence) ||
+            is_known(w, i, c->key, c->fence, &v))
             continue;
         if (is_left(w, w->left_records, c->fence, n->links[o].number << 3 | o))
             KSIM_WRONG(w,
