@@ -477,8 +477,7 @@ static void receive_reclaim(struct sl_guests *g, struct sl_now now, uint32_t fro
     bool known = sl_table_inspect_grant(g->table, now, m->key, v.fence, &held);
     bool over = from == g->resigner && !g->reads_journal && !known;
     sl_guests_reported(g, now, &v, m->key);
-    if (over || sl_guests_withdrew(g, m->key, &v))
-        send_gone(g, from, v.fence);
+    if (over || sl_guests_withdrew(g, m->key, &v)) send_gone(g, from, v.fence);
     else if (!sl_guests_reclaim(g, now, n == NULL ? NULL : n->session, n, &v, m->key,
                                 &added))
         order(g, (struct sl_guests_order){.type = SL_GUESTS_ORDER_SEND,

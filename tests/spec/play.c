@@ -126,6 +126,7 @@ static void told(struct play *p, const struct sl_effect *e)
             model_refused(m, who);
             answer(p, step, "DRAINED");
             break;
+        case SL_EFFECT_CANCELLED: break; /* No step has an id yet. */
         case SL_EFFECT_SEEN:
             model_seen(m, p->now.ms, who);
             answer(p, step, "1");

@@ -43,6 +43,7 @@ static void tell(struct stage *s, const struct sl_effect *e)
             say(s, "%c timed out\n", name_of(s, e->session));
             break;
         case SL_EFFECT_REFUSED: say(s, "%c refused\n", name_of(s, e->session)); break;
+        case SL_EFFECT_CANCELLED: fail(); break;
         case SL_EFFECT_SEEN: say(s, "%c sees it\n", name_of(s, e->session)); break;
         case SL_EFFECT_SESSION_OVER: say(s, "%c over\n", name_of(s, e->session)); break;
         case SL_EFFECT_EXPIRED: say_past(s, &e->past, "expired"); break;

@@ -363,6 +363,7 @@ static void told(struct world *w, const struct sl_effect *e,
         case SL_EFFECT_ASKED: asked(w, e, &before[key]); break;
         case SL_EFFECT_WITHDRAWN: withdrawn(w, e); break;
         case SL_EFFECT_STOLEN: stolen(w, e); break;
+        case SL_EFFECT_CANCELLED:
         case SL_EFFECT_SEEN: fail(); break;
         case SL_EFFECT_SESSION_OVER:
             w->ending--;

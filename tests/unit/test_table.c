@@ -21,6 +21,7 @@ static void tell(struct stage *s, const struct sl_effect *e)
         case SL_EFFECT_EXPIRED: say(s, "%.*s expired\n", key, e->key.at); break;
         case SL_EFFECT_ENDED: say(s, "%.*s ended\n", key, e->key.at); break;
         case SL_EFFECT_REFUSED: say(s, "%c refused %.*s\n", who, key, e->key.at); break;
+        case SL_EFFECT_CANCELLED: fail(); break;
         case SL_EFFECT_SEEN: say(s, "%c sees %.*s\n", who, key, e->key.at); break;
         case SL_EFFECT_SESSION_OVER: say(s, "%c over\n", who); break;
         case SL_EFFECT_ASKED:
