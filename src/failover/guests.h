@@ -170,7 +170,7 @@ size_t sl_guests_held(struct sl_guests *g, struct sl_now now, const struct sl_gu
                       struct sl_bytes key, sl_fence fence, bool fresh,
                       struct sl_failover_message out[2]);
 
-/* A grant has ended, and this is durable if it must be. `at_once`: the holder may not know that. */
+/* A grant has ended. If the end must be durable, it is. `at_once`: the holder may not know of the end. */
 void sl_guests_gone(struct sl_guests *g, sl_ms now_ms, sl_fence fence, bool at_once);
 
 /* An operator has broken a grant, or a thief was granted the lock by force. `ended`: the grant has ended

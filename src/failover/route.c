@@ -256,8 +256,8 @@ bool sl_route_leave(struct sl_route *r, struct sl_route_session *n, bool cut,
 
 /* --- Ending a route -------------------------------------------------------------------------- */
 
-/* `known`: the keeper knew the ledger. If it did not, it may have counted since the end of an earlier
- * route. */
+/* `known`: the keeper knew the ledger. If it did not, the keeper may have counted the time without a route
+ * since an earlier route ended. */
 static void lose_route(struct sl_route *r, sl_ms now_ms, bool known)
 {
     struct sl_election_view v;
@@ -443,9 +443,8 @@ static void cut_off_unleased(struct sl_route *r, sl_ms now_ms)
     }
 }
 
-/* Answer requests that have waited longer than keeper-wait for a keeper. */
-/* A new keeper answers no request before it has read the journal and the reports of the nodes. If this takes
- * longer, something is wrong. */
+/* Answer requests that have waited longer than keeper-wait for a keeper. At a new keeper, requests wait
+ * longer by this time, because it answers none before it has read the journal and the reports of the nodes. */
 #define REPORTS_MS 5000
 
 static void give_up_waiting(struct sl_route *r, sl_ms now_ms)

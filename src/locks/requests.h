@@ -1,16 +1,19 @@
-/* requests.h - the acquisitions that clients have named with REQUEST, so that they can repeat them.
+/* requests.h - acquisitions with a REQUEST id, which clients can repeat.
  *
- * A client draws an id for each acquisition, and repeats an ACQUIRE whose reply was lost with the same
- * id. User, key and id together name one acquisition. Each ACQUIRE that names it is an *attempt*.
+ * A client draws an id for each acquisition. If the reply to ACQUIRE was lost, the client sends the
+ * command again with the same id. User, key and id together name one acquisition. Each ACQUIRE that names
+ * it is an *attempt*.
  *
- *     new --> waits --> is held --> has ended --> is forgotten after keep_ms
- *      |      |  ^          ^           ^
- *      |      v  |          |           |
- *      |     is absent -----|-----------+
- *      +--------------------+
+ *     state      next state
+ *     new        waits; held; or ended, if the reply is nil, or CANCEL names an unknown id
+ *     waits      held; absent; or ended, after a timeout or CANCEL
+ *     held       ended; or absent, if the table takes back the grant
+ *     absent     waits or held, with the next attempt; or ended, after linger_ms or CANCEL
+ *     ended      forgotten after keep_ms; or held, if a node reports the grant
  *
- * While it waits, one attempt is in the wait queue, and the others have *joined* it. It is *absent* when
- * the connections of all attempts were lost: the next attempt gets its position in the queue. */
+ * After an error that decides nothing, such as DRAINED, the id is forgotten at once. While an acquisition
+ * waits, one attempt is in the wait queue, and the others have *joined* it. An acquisition is *absent*
+ * when the connections of all attempts were lost: the next attempt gets its position in the queue. */
 #ifndef SL_LOCKS_REQUESTS_H
 #define SL_LOCKS_REQUESTS_H
 
@@ -34,6 +37,7 @@ struct sl_acquisition {
     uint64_t digest;        /* Of the options that all attempts must have. */
     uint32_t user;
     bool ended;
+    bool cancelled; /* Ended: a client has cancelled it, so nobody holds its grant. */
     uint8_t id_bytes;
     uint16_t key_bytes;
     char text[]; /* The key, then the id. */

@@ -56,7 +56,7 @@ struct sl_table_limits {
     uint32_t drains_max;
     uint32_t
         requests_max; /* Acquisitions with an id, including those that have ended. */
-    sl_ms request_keep_ms; /* How long an id is remembered after that. */
+    sl_ms request_keep_ms; /* How long the id of an ended acquisition is kept. */
     sl_ms
         linger_ms; /* How long a position is kept for a request with an id (sl_table_lose()). */
     sl_ms grain_ms; /* `now` may lag by less than this. 0: it is exact. */
@@ -210,10 +210,10 @@ int sl_table_judge(struct sl_table *t, struct sl_now now, const struct sl_sessio
                    const struct sl_want *want);
 
 /* Cancel the acquisition of the session's user with this id, so that no later attempt is granted the
- * lock. Returns 1 if it waited, or was lost (sl_table_lose()); SL_EFFECT_CANCELLED follows for each
- * attempt that waits. Returns 2 if it was held: the grant has ended, and *out is filled in. Returns 0
- * if it has ended or is unknown; ENOKEEPER or ERECOVERING if another table may know it; or
- * EREQUESTS, EINVAL, ENOMEM. */
+ * lock. Returns 1 if the acquisition waited or was absent (sl_table_lose()); SL_EFFECT_CANCELLED follows
+ * for each attempt that waits. Returns 2 if it was held: the grant has ended, and *out is filled in.
+ * Returns 0 if it had already ended, or is unknown; ENOKEEPER or ERECOVERING if it is unknown, and
+ * another table may know it; or EREQUESTS, EINVAL, ENOMEM. */
 int sl_table_cancel(struct sl_table *t, struct sl_now now, const struct sl_session *s,
                     struct sl_bytes key, struct sl_bytes id, struct sl_ended *out);
 
@@ -242,7 +242,8 @@ void sl_table_undo_extend(struct sl_table *t, struct sl_now now, struct sl_bytes
 
 /* Take back a grant that the last SL_EFFECT_GRANTED reported, because its client has
  * disconnected. The next grant is the same as if this one had never been made. If the grant has an
- * id, it is kept for other attempts that wait for it; if there are none, as in sl_table_lose(). */
+ * id, and other attempts wait for it, they keep the grant. If no other attempt waits, the table keeps
+ * the position as in sl_table_lose(). */
 void sl_table_take_back(struct sl_table *t, struct sl_now now, struct sl_session *s,
                         struct sl_bytes key, const struct sl_grant *grant);
 

@@ -216,8 +216,8 @@ static int accept(struct sl_table *t, struct sl_now now, struct sl_session *s,
     return waits ? enqueue(t, now, s, l, w) : join(t, now, s, l, w, out);
 }
 
-/* Handle an attempt with an id that is new, or whose acquisition was lost. `status` is that of
- * judge(). */
+/* Handle an attempt whose id is new, or whose acquisition is absent (`lost`; requests.h). `status` is the
+ * result of judge(). */
 static int accept_named(struct sl_table *t, struct sl_now now, struct sl_session *s,
                         const struct sl_want *w, struct sl_acquisition *lost,
                         struct sl_lock *l, int status, struct sl_grant *out)

@@ -329,7 +329,7 @@ void sl_table_free_drains(struct sl_table *t);
 /* --- Acquisitions with an id (table_request.c) ------------------------------- */
 
 /* Handle an attempt with an id. Returns SL_IS_NEW if it must be decided like a request without an id;
- * then *found is an acquisition that was lost, or NULL. Otherwise returns the result of
+ * then *found is an absent acquisition (requests.h), or NULL. Otherwise returns the result of
  * sl_table_acquire(). */
 #define SL_IS_NEW 2
 int sl_table_repeat(struct sl_table *t, struct sl_now now, struct sl_session *s,
@@ -352,7 +352,7 @@ void sl_table_answer_joined(struct sl_table *t, struct sl_acquisition *a);
 /* Answer the next of these attempts. Returns false if there is no effect. */
 bool sl_table_next_joined(struct sl_table *t, struct sl_now now, struct sl_effect *out);
 
-/* The grant or wait of this entry has ended. Its id, if it has one, is remembered, or forgotten. */
+/* The grant or wait of this entry has ended. If it has an id, remember the id, or forget it. */
 void sl_table_end_named(struct sl_table *t, struct sl_now now, struct sl_entry *e);
 void sl_table_forget_named(struct sl_table *t, struct sl_entry *e);
 

@@ -49,8 +49,10 @@ static bool finish_wait(struct sl_table *t, struct sl_now now, struct sl_entry *
     out->key = e->lock != NULL ? sl_lock_key(e->lock) : sl_acquisition_key(e->named);
     if (e->state == SL_JOINED || sl_table_is_joined(e)) leave_joined(t, e);
     else {
-        /* The reply is nil, so a duplicate that arrives later must not be granted. */
-        if (type == SL_EFFECT_TIMED_OUT) sl_table_end_named(t, now, e);
+        /* If the table may grant, the reply is nil, so a duplicate that arrives later must not be
+         * granted. Otherwise the client may repeat its request. */
+        if (type == SL_EFFECT_TIMED_OUT && !sl_must_wait(sl_table_may_grant(t, now)))
+            sl_table_end_named(t, now, e);
         else sl_table_forget_named(t, e);
         sl_table_stop_waiting(t, e);
     }

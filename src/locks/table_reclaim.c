@@ -127,7 +127,8 @@ static void drop_expired(struct sl_table *t, struct sl_lock *l, sl_fence fence)
 }
 
 /* Find or add the acquisition of a reported grant. Sets *out to NULL if the grant has no id. If another
- * grant with a higher fence has the same id, that one keeps it. Returns SLUICE_OK or SLUICE_ENOMEM. */
+ * grant with a higher fence has the same id, that one keeps it. Returns SLUICE_OK; EENDED if a
+ * client has cancelled the acquisition; or ENOMEM. */
 static int name_record(struct sl_table *t, const struct sl_session *s,
                        const struct sl_grant_view *v, struct sl_bytes key,
                        struct sl_acquisition **out)
@@ -138,6 +139,7 @@ static int name_record(struct sl_table *t, const struct sl_session *s,
     if (a == NULL)
         a = sl_requests_add(&t->requests, s->user, key, v->request, v->digest);
     if (a == NULL) return SLUICE_ENOMEM;
+    if (a->cancelled) return SLUICE_EENDED;
     if (a->entry != NULL && a->entry->state == SL_HOLDING && a->entry->fence > v->fence)
         return SLUICE_OK;
     *out = a;
@@ -218,11 +220,12 @@ static int reclaim_new(struct sl_table *t, struct sl_now now, struct sl_session 
                         .value = v->value,
                         .note = v->note};
     if (l == NULL && sl_index_reserve(&t->index) != SLUICE_OK) return SLUICE_ENOMEM;
-    if (name_record(t, s, v, key, &w.named) != SLUICE_OK) return SLUICE_ENOMEM;
+    int status = name_record(t, s, v, key, &w.named);
+    if (status != SLUICE_OK) return status;
     if (l == NULL && sl_want_is_plain(&w) && !v->asked && !v->overlapping)
         return reclaim_inline(t, now, s, v, key);
     if (l == NULL) l = sl_table_add_lock(t, key);
-    int status = l == NULL ? SLUICE_ENOMEM : reclaim_entry(t, now, s, v, l, &w);
+    status = l == NULL ? SLUICE_ENOMEM : reclaim_entry(t, now, s, v, l, &w);
     if (status != SLUICE_OK && w.named != NULL && is_unused(w.named))
         sl_requests_forget(&t->requests, w.named);
     return status;

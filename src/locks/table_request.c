@@ -1,4 +1,5 @@
-/* table_request.c - acquisitions that clients have named: repeats, joins and cancels them. */
+/* table_request.c - acquisitions with a REQUEST id (requests.h): attempts that repeat, join or cancel
+ * them. */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -13,8 +14,8 @@ static void retire_joined(struct sl_table *t, struct sl_entry *e)
     sl_table_retire_entry(t, e);
 }
 
-/* Let another attempt use an entry. `e` gets the session and the deadline of `j`, and keeps its
- * position. */
+/* Exchange the clients, sessions and deadlines of two attempts, so that `j` takes over the position of
+ * `e` in the queue. */
 static void take_place(struct sl_table *t, struct sl_entry *e, struct sl_entry *j)
 {
     struct sl_client *client = e->client;
@@ -74,7 +75,7 @@ void sl_table_answer_joined(struct sl_table *t, struct sl_acquisition *a)
     sl_list_append(&t->to_answer, &a->to_answer);
 }
 
-/* What a repeated ACQUIRE gets for an acquisition that is held. */
+/* Return the reply to a repeated ACQUIRE whose acquisition is held. */
 static struct sl_grant grant_of(const struct sl_table *t, struct sl_now now,
                                 const struct sl_entry *e, sl_ms waited_ms)
 {
@@ -244,6 +245,7 @@ static int cancel_unknown(struct sl_table *t, struct sl_now now,
     if (t->requests.index.count >= t->limits.requests_max) return SLUICE_EREQUESTS;
     struct sl_acquisition *a = sl_requests_add(&t->requests, s->user, key, id, 0);
     if (a == NULL) return SLUICE_ENOMEM;
+    a->cancelled = true;
     sl_requests_end(&t->requests, a, now.ms);
     return 0;
 }
@@ -267,6 +269,7 @@ int sl_table_cancel(struct sl_table *t, struct sl_now now, const struct sl_sessi
     struct sl_acquisition *a = sl_requests_find(&t->requests, s->user, key, id);
     if (a == NULL) return cancel_unknown(t, now, s, key, id);
     if (a->entry != NULL) sl_table_expire_lock(t, now, a->entry->lock);
+    a->cancelled = true;
     if (a->ended) return 0;
     struct sl_entry *e = a->entry;
     if (e == NULL) sl_requests_end(&t->requests, a, now.ms);

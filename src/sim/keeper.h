@@ -170,9 +170,9 @@ struct ksim_node {
     struct ksim_link links[KSIM_NODES];
     bool quiet;       /* As a new keeper, it waits for the leases of earlier keepers. */
     bool reclaims;    /* As a new keeper, it still moves its ledger to its table. */
-    bool successor;   /* The previous keeper resigned, */
+    bool successor;   /* The previous keeper resigned. */
     sl_ms longest_ms; /* The longest short lease of the last term. */
-    int64_t waits_us; /* and this node waits since then without a reason. */
+    int64_t waits_us; /* A successor: since when it waits without a reason. */
     sl_ms
         quiet_until_ms; /* Until then, short leases may be valid that no node knows. */
     int64_t killed_us;  /* When it was last killed. */

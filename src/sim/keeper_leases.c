@@ -12,7 +12,7 @@
 #define AUTHORITY_US 2000000ll
 #define ROUNDED_US 3000 /* Times are in whole milliseconds. */
 
-/* Return the place of a lease, or where it goes. */
+/* Return the slot of a lease, or a free slot for it. */
 static struct ksim_lease *slot_of(struct ksim_world *w, sl_fence fence)
 {
     size_t at = ksim_slot(fence, KSIM_LEASES);
@@ -677,7 +677,8 @@ void ksim_leases_left(struct ksim_world *w, uint32_t i, const struct ksim_conn *
 
 /* ---- locks without a lease ---- */
 
-#define CUT_OFF_MS 1200 /* When a node without a route closes their connections. */
+/* A node without a route closes the connections of their holders within this time. */
+#define CUT_OFF_MS 1200
 
 void ksim_leases_routes(struct ksim_world *w)
 {

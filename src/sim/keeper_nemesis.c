@@ -287,7 +287,7 @@ static void send_away(struct ksim_world *w)
                (long long)(w->nodes[i].away_us - w->now_us) / 1000);
 }
 
-/* A keeper of a newer version has written an entry to the journal. Later, it has ended. */
+/* A keeper of a newer version has written an entry to the journal. Later, the entry is deleted. */
 static const struct sl_bytes newer = {"z", 1};
 
 void ksim_nemesis_delete_newer(struct ksim_world *w)

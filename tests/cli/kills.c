@@ -170,7 +170,8 @@ static bool judge(const struct scene *s, size_t number)
     return crew.wrong == 0;
 }
 
-/* Play a scene until it has shown enough: how many are in at once depends on chance. True: all was well. */
+/* Repeat a scene until enough processes have held the lock at once, because their number depends on chance.
+ * Returns false if a scene failed. */
 static bool act(const struct scene *s, uint32_t kills, size_t number)
 {
     int64_t until = board_now_ns() + MORE_NS;

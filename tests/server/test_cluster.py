@@ -610,6 +610,8 @@ def any_one_node_may_die(t, dead, count):
     others = [i for i in c.members if i != dead]
     fence = c.client(dead).acquire("mine", "LEASE", 60000, "VALUE", "v")
     other = c.client(others[0]).acquire("other", "LEASE", 60000)
+    # Two nodes have voted for each lease. The third one may have its vote still to come.
+    t.until(lambda: all(c.client(i)("READ", key) for i in others for key in ("mine", "other")), "all nodes know the leases")
     c.kill(dead)
     for i in others:
         x = c.client(i)

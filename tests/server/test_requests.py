@@ -96,6 +96,18 @@ def an_absent_request_blocks_nobody_and_ends(t):
 
 
 @test
+def a_request_gets_the_lock_of_a_holder_that_has_just_left(t):
+    """As without an id: no reply says that a key is held after its holder has closed its connection."""
+    s, b = t.server().with_clients(1)
+    for i in range(200):
+        a = s.client()
+        a.acquire("k%d" % i)
+        a.close()
+        got = b("ACQUIRE", "k%d" % i, "LEASE", "60s", "REQUEST", ID)
+        check_that(isinstance(got, list), "round %d: %r" % (i, got))
+
+
+@test
 def a_grant_without_a_lease_moves_to_the_last_connection(t):
     s, a, b, c = t.server("--linger", "1h").with_clients(3)
     fence = fence_of(a("ACQUIRE", "k", "REQUEST", ID))

@@ -890,7 +890,8 @@ UNIT_TEST(a_new_keeper_waits_until_it_has_read_the_journal_and_its_own_ledger)
     assert_int_equal(quiet(), 0);
 }
 
-/* Its clients may hold locks without a lease, so the ledger matters even if all leases have expired. */
+/* Clients of the new keeper may hold locks without a lease, so its ledger matters even if all leases have
+ * expired. */
 UNIT_TEST(a_new_keeper_that_reads_its_own_ledger_slowly_grants_nothing)
 {
     sl_ms given_ms;

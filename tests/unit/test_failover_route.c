@@ -882,7 +882,7 @@ UNIT_TEST(without_a_keeper_requests_wait_for_keeper_wait)
     assert_string_equal(orders(), "2 gets ASK LATER\n");
 }
 
-/* It cannot read its journal, for example. */
+/* The keeper cannot read its journal, for example. */
 UNIT_TEST(requests_do_not_wait_forever_for_a_new_keeper_that_is_not_ready)
 {
     sl_route_lead(&route, now, 1, 7);

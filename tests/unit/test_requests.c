@@ -9,7 +9,7 @@
 #define ID "0123456789abcdef"
 #define OTHER "fedcba9876543210"
 
-/* Fences are said as 1, 2, ... in the order in which they are said first. */
+/* The transcript shows fences as 1, 2, ..., in the order of their first appearance. */
 static sl_fence fences[16];
 
 static int ordinal(sl_fence fence)
@@ -464,6 +464,40 @@ UNIT_TEST(a_reported_grant_goes_to_the_attempts_that_wait_for_it)
                      SLUICE_OK);
     TRY('a', ID, .lease_ms = 500, .digest = 3);
     SAID("a replayed 1 lease 500\n");
+}
+
+UNIT_TEST(a_wait_that_times_out_while_the_table_may_not_grant_can_be_repeated)
+{
+    STAGE s = stage_new();
+    sl_table_recover(s->table, 500);
+    TRY('a', ID, .lease_ms = 500, .wait_ms = 50);
+    pass(s, 50);
+    TRY('a', ID, .lease_ms = 500, .wait_ms = 900);
+    pass(s, 450);
+    SAID("a waits\na timed out k\na waits\na granted 1 waited 450\n");
+}
+
+UNIT_TEST(a_grant_that_is_reported_after_its_cancel_is_rejected)
+{
+    STAGE s = stage_new();
+    struct sl_grant_view v = grant(40, 500);
+    v.request = bytes(ID);
+    sl_table_set_fences(s->table, 100, SL_FENCE_MAX);
+    sl_table_recover(s->table, 5000);
+    TRY('a', ID, .lease_ms = 500, .wait_ms = 900);
+    cancel(s, 'b', ID);
+    assert_int_equal(sl_table_reclaim(s->table, s->now, NULL, &v, bytes("k")),
+                     SLUICE_EENDED);
+    v.request = bytes(
+        OTHER); /* It has expired by the first report, and nobody has cancelled it. */
+    assert_int_equal(sl_table_reclaim(s->table, s->now, NULL, &v, bytes("k")),
+                     SLUICE_OK);
+    pass(s, 600);
+    v.left_ms = 900;
+    assert_int_equal(sl_table_reclaim(s->table, s->now, NULL, &v, bytes("k")),
+                     SLUICE_OK);
+    TRY('c', OTHER, .lease_ms = 500);
+    SAID("a waits\nb cancels 1\na cancelled k\n- expired k\nc replayed 1 lease 900\n");
 }
 
 /* --- At random -------------------------------------------------------------------------- */

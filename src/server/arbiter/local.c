@@ -176,13 +176,24 @@ static bool describe(struct conn *c)
     return sl_conn_describe(c) == SLUICE_OK;
 }
 
+/* Whether a request with an id must run again later, because it would be answered with nil, and the key
+ * may be free then. The table ends the acquisition with the answer nil, so ask this first. */
+static bool runs_later(struct request *r)
+{
+    struct server *s = r->s;
+    if (r->want.request.n == 0 || r->want.wait_ms > 0 ||
+        sl_table_judge(s->table, s->now, &r->c->session->s, &r->want) != SLUICE_EFULL)
+        return false;
+    return sl_local_waits_for_others(r) || retries(r);
+}
+
 static void acquire(struct request *r)
 {
     struct server *s = r->s;
     struct sl_grant g;
     count_age(r, &r->want);
     if (r->want.lease_ms > 0 && lacks_journal(r)) return;
-    if (!may_lease(r)) return;
+    if (!may_lease(r) || runs_later(r)) return;
     if (r->want.wait_ms > 0 && !sl_request_reserve(r)) return;
     if (s->drain_words > 0) sl_server_spend(s, s->drain_words * r->key.n);
     if (r->c->session->s.client == NULL && !describe(r->c)) {
@@ -208,7 +219,7 @@ static void acquire(struct request *r)
 
 /* --- RELEASE, EXTEND, CHECK, READ, AWAIT ------------------------------------------- */
 
-/* A client has released a grant. `tells`: the nodes do not know of this. */
+/* A client has released a grant. `tells`: report the end to the nodes, which do not know of it. */
 static void released(const struct request *r, const struct sl_ended *past, bool tells)
 {
     struct server *s = r->s;

@@ -149,10 +149,10 @@ uint64_t sl_state_pending(const struct server *s, struct sl_bytes key);
 uint64_t sl_state_answers(struct server *s, const struct sl_undo_change *c);
 
 /* Publish an event when this position is durable, in order with the replies that wait; 0: now. If BREAK
- * has ended the grant (`ends`), the nodes learn of that at the same time, and not before: until then, the next
- * keeper must learn of the grant from them. If
- * the journal fails first, the event is published when the journal works again, because its new
- * file has the change; but asked, withdrawn and waits at once, unless the grant has ended. */
+ * NOW has ended the grant (`ends`), the other nodes learn of the end at the same time, and not before:
+ * until then, the next keeper must learn of the grant from them. If the journal fails first, the event is
+ * published when the journal works again, because its new file has the change; but asked, withdrawn and
+ * waits at once, unless the grant has ended. */
 void sl_state_publish(struct server *s, const struct sl_event *e, uint64_t position);
 
 /* Whether leases, BREAK and DRAIN must be rejected, because the journal has failed. */

@@ -67,7 +67,7 @@ void sl_state_publish(struct server *s, const struct sl_event *e, uint64_t posit
         publish(s, e);
         return;
     }
-    if (p == NULL) { /* Out of memory. For an event, too early is better than never. */
+    if (p == NULL) { /* Out of memory: publish early, but do not report the end. */
         sl_event_publish(s, e);
         return;
     }
