@@ -1,0 +1,248 @@
+#!/usr/bin/python3
+"""lost_replies.py - clients behind a proxy that drops replies and closes connections: with REQUEST, no
+client is locked out by its own grant, and nothing stays held.
+
+    tests/server/lost_replies.py SERVER [--acquires N] [--address HOST:PORT]...
+
+For each n from 2 to 20, the proxy drops every n-th reply, and closes or resets that connection. Eight clients acquire, check and release three locks with leases of a minute. If a
+client loses its connection, it repeats the command with the same id; one time in ten it gives up and sends
+CANCEL instead. --address uses a running server, or several nodes of a cluster on etcd.
+"""
+import argparse
+import asyncio
+import os
+import random
+import subprocess
+import sys
+import tempfile
+
+KEYS, CLIENTS = ("a", "b", "c"), 8
+LEASE_MS, WAIT_MS = 60000, 20000
+RETRY = ("RECOVERING", "NOKEEPER", "SHUTDOWN", "IO")
+
+
+class Dropped(Exception):
+    pass
+
+
+class Reply(Exception):
+    """An error reply."""
+
+
+async def read_reply(reader):
+    line = await reader.readline()
+    if not line.endswith(b"\r\n"):
+        raise Dropped
+    kind, rest = line[:1], line[1:-2]
+    if kind == b"-":
+        return Reply(rest.decode())
+    if kind == b":":
+        return int(rest)
+    if kind == b"+":
+        return rest.decode()
+    if kind == b"*":
+        return None if rest == b"-1" else [await read_reply(reader) for _ in range(int(rest))]
+    if rest == b"-1":
+        return None
+    return (await reader.readexactly(int(rest) + 2))[:-2]
+
+
+def encode(words):
+    words = [w if isinstance(w, bytes) else str(w).encode() for w in words]
+    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(w), w) for w in words)
+
+
+class Proxy:
+    """Forwards one command at a time. Drops every n-th reply."""
+
+    def __init__(self, addresses, n, rng):
+        self.addresses, self.n, self.rng = addresses, n, rng
+        self.count = self.dropped = 0
+
+    async def serve(self, reader, writer):
+        address = self.rng.choice(self.addresses)
+        try:
+            up_reader, up_writer = await asyncio.open_connection(*address)
+        except OSError:
+            writer.close()
+            return
+
+        async def down():
+            try:
+                while True:
+                    data = await up_reader.read(65536)
+                    if not data:
+                        break
+                    self.count += 1
+                    if self.count % self.n == 0:
+                        self.dropped += 1
+                        break
+                    writer.write(data)
+                    await writer.drain()
+            except OSError:
+                pass
+            self.close(writer, up_writer)
+
+        async def up():
+            try:
+                while data := await reader.read(65536):
+                    up_writer.write(data)
+                    await up_writer.drain()
+            except OSError:
+                pass
+            self.close(writer, up_writer)
+
+        await asyncio.gather(down(), up())
+
+    def close(self, *writers):
+        for w in writers:
+            if self.rng.random() < 0.5 and w.transport is not None:
+                w.transport.abort()
+            else:
+                w.close()
+
+
+class Client:
+    def __init__(self, world, number):
+        self.world, self.number = world, number
+        self.rng = random.Random(world.rng.random())
+        self.writer = None
+
+    async def call(self, *words):
+        """One attempt."""
+        try:
+            if self.writer is None:
+                self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.world.port)
+            self.writer.write(encode(words))
+            return await read_reply(self.reader)
+        except (OSError, Dropped, asyncio.IncompleteReadError):
+            if self.writer is not None:
+                self.writer.close()
+            self.writer = None
+            raise Dropped
+
+    async def repeat(self, *words):
+        while True:
+            try:
+                got = await self.call(*words)
+            except Dropped:
+                self.world.repeated += 1
+                continue
+            if isinstance(got, Reply) and str(got).split()[0] in RETRY:
+                await asyncio.sleep(0.05)
+                continue
+            return got
+
+    async def acquire(self, key):
+        """Returns the fence; None: gave up."""
+        id_ = b"%032x" % self.rng.getrandbits(128)
+        words = ("ACQUIRE", key, "LEASE", LEASE_MS, "WAIT", WAIT_MS, "REQUEST", id_)
+        while True:
+            try:
+                got = await self.call(*words)
+            except Dropped:
+                self.world.repeated += 1
+                if self.rng.random() < 0.1:
+                    got = await self.repeat("CANCEL", key, id_)
+                    if got not in (0, 1, 2):
+                        self.world.wrong.append("CANCEL replies %r" % (got,))
+                    self.world.cancelled += 1
+                    return None
+                continue
+            if isinstance(got, list):
+                self.world.replayed += got[5]
+                return got[0]
+            if isinstance(got, Reply) and str(got).split()[0] in RETRY:
+                await asyncio.sleep(0.05)
+                continue
+            if isinstance(got, Reply) and str(got).startswith("ENDED"):
+                self.world.ended += 1  # the reply nil, or the grant of a lost connection, has ended
+                return None
+            self.world.wrong.append("client %d is locked out of %s: %r" % (self.number, key, got))
+            return None
+
+    async def run(self):
+        w = self.world
+        while w.left > 0 and not w.wrong:
+            w.left -= 1
+            key = self.rng.choice(KEYS)
+            fence = await self.acquire(key)
+            if fence is None:
+                continue
+            if w.holder.get(key) is not None:
+                w.wrong.append("clients %d and %d hold %s" % (w.holder[key], self.number, key))
+            if fence <= w.fence.get(key, 0):
+                w.wrong.append("the fence of %s does not rise" % key)
+            w.holder[key], w.fence[key] = self.number, fence
+            await asyncio.sleep(0)
+            w.holder[key] = None
+            w.granted += 1
+            await self.repeat("RELEASE", key, fence)
+        if self.writer is not None:
+            self.writer.close()
+
+
+class World:
+    def __init__(self, acquires, n, seed):
+        self.rng = random.Random(seed * 100 + n)
+        self.left = acquires
+        self.granted = self.repeated = self.replayed = self.cancelled = self.ended = 0
+        self.holder, self.fence, self.wrong = {}, {}, []
+
+
+async def play(addresses, n, acquires, seed):
+    w = World(acquires, n, seed)
+    proxy = Proxy(addresses, n, w.rng)
+    server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
+    w.port = server.sockets[0].getsockname()[1]
+    await asyncio.gather(*(Client(w, i).run() for i in range(CLIENTS)))
+    proxy.n = 10 ** 9  # From now on, it drops nothing.
+    last = Client(w, CLIENTS)
+    for key in KEYS:  # The server may still be noticing that a connection has ended.
+        if await last.repeat("AWAIT", key, "FREE", 10000) != 1:
+            w.wrong.append("%s is still held" % key)
+    server.close()
+    return w, proxy
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("server")
+    parser.add_argument("--acquires", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=random.randrange(10 ** 6))
+    parser.add_argument("--address", action="append", default=[])
+    args = parser.parse_args()
+    addresses = [(a.rsplit(":", 1)[0], int(a.rsplit(":", 1)[1])) for a in args.address]
+    process = None
+    if not addresses:
+        directory = tempfile.TemporaryDirectory(prefix="sluice-test.")
+        process = subprocess.Popen(
+            [args.server, "--port", "auto", "--data", os.path.join(directory.name, "data"), "--data-volatile",
+             "--log-level", "info"], stderr=subprocess.PIPE, text=True)
+        port = None
+        for line in process.stderr:
+            if "listening on 127.0.0.1:" in line:
+                port = int(line.split("127.0.0.1:")[1].split()[0])
+            if " ready: " in line:
+                break
+        addresses = [("127.0.0.1", port)]
+    print("# --seed %d --acquires %d" % (args.seed, args.acquires))
+    numbers, failed = range(2, 21), 0
+    try:
+        for i, n in enumerate(numbers):
+            w, proxy = asyncio.run(play(addresses, n, args.acquires // len(numbers) + 1, args.seed))
+            failed += bool(w.wrong)
+            print("%sok %d - every reply number %d is dropped: %d grants, %d replies dropped, %d commands repeated, "
+                  "%d replays, %d cancelled, %d ended" % ("not " if w.wrong else "", i + 1, n, w.granted, proxy.dropped,
+                                                        w.repeated, w.replayed, w.cancelled, w.ended))
+            for text in w.wrong[:3]:
+                print("# " + text)
+            sys.stdout.flush()
+    finally:
+        if process is not None:
+            process.kill()
+    print("1..%d" % len(numbers))
+    sys.exit(1 if failed else 0)
+
+
+main()
