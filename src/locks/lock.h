@@ -84,7 +84,8 @@ enum sl_victim {
     SL_VICTIM_STATES,
 };
 
-/* A JOINED entry is a further attempt of an acquisition whose waiter is another entry. It is in no roster. */
+/* A JOINED entry waits together with a WAITING entry of the same acquisition (requests.h). It is in no
+ * roster. */
 enum sl_entry_state { SL_HOLDING = 1, SL_WAITING, SL_WATCHING, SL_JOINED };
 
 struct sl_entry {

@@ -77,7 +77,8 @@ void sl_requests_revive(struct sl_acquisition *a);
 /* Forget an acquisition, and free it. */
 void sl_requests_forget(struct sl_requests *r, struct sl_acquisition *a);
 
-/* End and forget what is due, a few acquisitions in each call. Returns false if nothing was due. */
+/* End the absent acquisitions, and forget the ended ones, whose time has passed: a few in each call.
+ * Returns false if there are none. */
 bool sl_requests_expire(struct sl_requests *r, sl_ms now_ms);
 
 /* Returns when sl_requests_expire() next has something to do, or SL_NEVER. */

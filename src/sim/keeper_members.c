@@ -35,7 +35,7 @@ bool ksim_members_link(const struct ksim_world *w, uint32_t a, uint32_t b)
            (w->nodes[b].peers >> (a + 1) & 1) != 0;
 }
 
-/* Tell the election of a node who is a member. */
+/* Tell the election of a node which nodes are members. */
 static void tell(struct ksim_world *w, uint32_t i)
 {
     struct ksim_node *n = &w->nodes[i];

@@ -609,10 +609,9 @@ UNIT_TEST(a_lease_that_no_node_is_sure_of_is_only_held)
     assert_true(is_kept("k", 10) && !is_held("k", 10));
 }
 
-UNIT_TEST(a_lease_that_was_broken_during_the_wait_keeps_the_later_expiry)
+/* A new keeper waits. Node 2 has reported a lease of 5 s, and node 3 has reported nothing yet. */
+static void learn_short_lease(void)
 {
-    struct sl_grant_view v;
-    struct sl_ended past;
     lead(60000);
     RECEIVE(2, COME, .term = TERM);
     orders();
@@ -620,6 +619,13 @@ UNIT_TEST(a_lease_that_was_broken_during_the_wait_keeps_the_later_expiry)
     orders();
     RECEIVE(2, RECLAIM, .key = text("k"), GRANT(10, 5000));
     orders();
+}
+
+UNIT_TEST(a_lease_that_was_broken_during_the_wait_keeps_the_later_expiry)
+{
+    struct sl_grant_view v;
+    struct sl_ended past;
+    learn_short_lease();
     assert_int_equal(sl_table_break(table, now, text("k"), 10, false, &past), 1);
     sl_guests_broke(&guests, now.ms, 10, false);
     assert_string_equal(orders(), ""); /* The ledgers keep the lease. */
@@ -635,13 +641,7 @@ UNIT_TEST(a_lease_that_was_broken_and_has_expired_is_added_with_its_later_expiry
     struct sl_grant_view v;
     struct sl_ended past;
     struct sl_effect e;
-    lead(60000);
-    RECEIVE(2, COME, .term = TERM);
-    orders();
-    RECEIVE(3, COME, .term = TERM);
-    orders();
-    RECEIVE(2, RECLAIM, .key = text("k"), GRANT(10, 5000));
-    orders();
+    learn_short_lease();
     assert_int_equal(sl_table_break(table, now, text("k"), 10, false, &past), 1);
     sl_guests_broke(&guests, now.ms, 10, false);
     now.ms += 6000;
@@ -658,13 +658,7 @@ UNIT_TEST(the_mark_of_a_revoked_lease_lasts_until_the_latest_reported_expiry)
     struct sl_lock_view v;
     struct sl_ended past;
     struct sl_effect e;
-    lead(60000);
-    RECEIVE(2, COME, .term = TERM);
-    orders();
-    RECEIVE(3, COME, .term = TERM);
-    orders();
-    RECEIVE(2, RECLAIM, .key = text("k"), GRANT(10, 5000));
-    orders();
+    learn_short_lease();
     assert_int_equal(sl_table_break(table, now, text("k"), 10, true, &past), 2);
     sl_guests_broke(&guests, now.ms, 10, true);
     RECEIVE(3, RECLAIM, .key = text("k"), GRANT(10, 30000));
