@@ -53,7 +53,8 @@ SHARED_CAPACITY = 1 << 40  # an exclusive holder takes all of it
 VOLATILE_MS = 10000  # the default of lease-volatile in a cluster on etcd
 SLACK_MS = 1000   # until what is over is free, on a machine that stalls
 LINGER_MS = 1000  # the setting of these tests, for connections that were lost
-CHANGES_MAX = 2   # of the keeper, from a FAULT to the next HEAL
+CHANGES_MAX = 2   # of the keeper, after a FAULT
+DRIFTS = 2        # how often a change of the keeper lengthens a long lease by the drift of the clocks
 END_MS = 1000     # until other nodes or etcd know that a grant has ended
 LATE_MS = 4000    # after all was whole again, what was not answered has been done, or never is
 
@@ -78,6 +79,7 @@ class Faults:
 
     def __init__(self, records):
         self.starts, self.ends = [], []
+        self.all = [r.inv for r in records if r.op == "FAULT"]
         for r in records:
             if r.op == "FAULT" and len(self.starts) == len(self.ends):
                 self.starts.append(r.inv)
@@ -125,9 +127,9 @@ class Leases:
                   if s < end and e > start]
         if not broken:
             return 0
-        drift_ms = CHANGES_MAX * asked_ms * (1 / GAMMA - 1)
-        return self.volatile_ms + sum((e - s) / MS + LATE_MS + SLACK_MS + drift_ms
-                                      for s, e in broken)
+        changes = CHANGES_MAX * sum(f < end and self.faults.healed(f) > start for f in self.faults.all)
+        drift_ms = changes * DRIFTS * asked_ms * (1 / GAMMA - 1)
+        return self.volatile_ms + drift_ms + sum((e - s) / MS + LATE_MS + SLACK_MS for s, e in broken)
 
 
 def is_restored(v, leases, grants):

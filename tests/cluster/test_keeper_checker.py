@@ -182,7 +182,9 @@ a_long_lease_may_last_longer_after_a_fault
 a_lease_does_not_last_longer_without_a_fault: lease too long
     acquire a 0 1 10 3600000; extend a 1000 1001 10 3605000 asked=3600000
 a_long_lease_does_not_last_much_longer: lease too long
-    acquire a 0 1 10 3600000; fault 20; heal 500 keys=; extend a 1000 1001 10 3630000 asked=3600000
+    acquire a 0 1 10 3600000; fault 20; heal 500 keys=; extend a 1000 1001 10 3645000 asked=3600000
+a_long_lease_lasts_longer_after_each_fault
+    acquire a 0 1 10 3600000; fault 20; fault 30; fault 40; heal 500 keys=; extend a 1000 1001 10 3655000 asked=3600000
 a_short_lease_does_not_last_longer_after_a_fault: lease too long
     acquire a 0 1 10 9000; fault 20; heal 500 keys=; extend a 1000 1001 10 9500 asked=9000
 a_restored_lease_may_keep_others_out_for_longer
