@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/list.h"
 #include "base/time.h"
@@ -14,6 +15,11 @@ struct sl_bytes {
     const char *at;
     size_t n;
 };
+
+static inline bool sl_bytes_equal(struct sl_bytes a, struct sl_bytes b)
+{
+    return a.n == b.n && (a.n == 0 || memcmp(a.at, b.at, a.n) == 0);
+}
 
 /* A fencing token: a number that increases with every grant, taken from a hybrid
  * clock in microseconds. It stays below 2^53, because JavaScript, Lua and many JSON

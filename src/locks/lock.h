@@ -99,6 +99,7 @@ struct sl_entry {
     struct sl_client *client;                /* NULL: unknown. */
     struct sl_acquisition *named;            /* NULL: the request has no id. */
     uint64_t session_id;
+    uint64_t ticket;     /* Of the attempt that waits (struct sl_want). */
     struct sl_wait wait; /* When it began to wait or watch, and an arrival number. */
     sl_fence fence;
     sl_ms end_ms;    /* When the lease expires or the wait times out. */
@@ -115,6 +116,7 @@ struct sl_entry {
     uint8_t state;
     bool shared, expired, broken;
     bool watch_free;
+    bool notify;              /* As in struct sl_want. */
     bool steals, force_timer; /* force_timer: the timer is set to force_ms. */
     bool stolen;              /* A thief got the lock while this one holds it. */
     bool overlaps;            /* Granted while another holder may still use the lock. */

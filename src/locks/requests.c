@@ -33,17 +33,12 @@ static uint64_t hash_of(const void *item, const struct sl_index *x)
     return hash_name(x, &n);
 }
 
-static bool same_bytes(struct sl_bytes a, struct sl_bytes b)
-{
-    return a.n == b.n && memcmp(a.at, b.at, a.n) == 0;
-}
-
 static bool same_name(const void *item, struct sl_bytes key)
 {
     const struct sl_acquisition *a = item;
     const struct name *n = (const void *)key.at;
-    return a->user == n->user && same_bytes(sl_acquisition_key(a), n->key) &&
-           same_bytes(sl_acquisition_id(a), n->id);
+    return a->user == n->user && sl_bytes_equal(sl_acquisition_key(a), n->key) &&
+           sl_bytes_equal(sl_acquisition_id(a), n->id);
 }
 
 static const struct sl_index_kind acquisitions = {.hash = hash_of, .same = same_name};

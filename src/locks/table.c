@@ -337,6 +337,8 @@ struct sl_entry *sl_entry_new(const struct sl_session *s, const struct sl_want *
     *e = (struct sl_entry){.client = sl_client_ref(s->client),
                            .named = w->named,
                            .session_id = s->id,
+                           .ticket = w->ticket,
+                           .notify = w->notify,
                            .user = s->user,
                            .end_ms = SL_NEVER,
                            .lease_ms = w->lease_ms,

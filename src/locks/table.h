@@ -28,7 +28,7 @@
  *   I8  the list of a session contains its grants without a lease, its waiters and its
  *       watchers; and the counters of entries and memory are exact
  *   I9  a holder that is asked to release has a lower priority than the thief, and belongs
- *       to another session
+ *       to another session, or the thief's session does other things while it waits (notify)
  *   I10 a lock with waiters is in the order of waits, at the position of its oldest waiter
  *   I11 every grant and every waiter refers to its client, and all references are counted
  *   I12 an entry and the acquisition that it belongs to (requests.h) refer to each other; attempts
@@ -92,6 +92,9 @@ struct sl_want {
     sl_ms force_ms; /* With steal: grant by force after this time, or SL_NEVER. */
     struct sl_bytes request; /* The id of this acquisition (requests.h); n 0: none. */
     uint64_t digest; /* Of all options that each attempt must have; below 2^53. */
+    uint64_t ticket; /* The caller's number of this attempt, for its effects. */
+    bool
+        notify; /* While the attempt waits, the session can release its other grants. */
     struct sl_acquisition *named; /* Private. */
 };
 
@@ -136,6 +139,7 @@ struct sl_effect {
     struct sl_bytes key;        /* Borrowed from the table until the next call. */
     struct sl_session *session; /* GRANTED, TIMED_OUT, REFUSED, CANCELLED, SEEN,
                             * SESSION_OVER; ASKED, THIEF_WAITS: the thief's session. */
+    uint64_t ticket;            /* GRANTED, TIMED_OUT, REFUSED, CANCELLED, SEEN. */
     struct sl_grant grant;      /* GRANTED. */
     struct sl_ended past; /* EXPIRED, ENDED, ASKED, WITHDRAWN, STOLEN: the grant. */
     struct sl_bytes note; /* ASKED: the holder's note. */
@@ -166,10 +170,11 @@ void sl_table_session_end(struct sl_table *t, struct sl_session *s);
  * without an effect. The session keeps its grants. The table forgets the id of the request. */
 void sl_table_withdraw(struct sl_table *t, struct sl_session *s);
 
-/* Like sl_table_withdraw(), because the connection of the session has ended. If the request has an
- * id, its position in the queue is kept for linger_ms, for the next attempt. If no attempt follows, its
- * acquisition ends. */
-void sl_table_lose(struct sl_table *t, struct sl_now now, struct sl_session *s);
+/* Withdraw the request of the session with this ticket, because nobody can receive the answer. If the
+ * request has an id (n > 0), its position in the queue is kept for linger_ms, for the next attempt. If no
+ * attempt follows, its acquisition ends. */
+void sl_table_lose(struct sl_table *t, struct sl_now now, struct sl_session *s,
+                   uint64_t ticket, struct sl_bytes key, struct sl_bytes id);
 
 /* Whether there are ended sessions that sl_table_next() has not completely removed
  * yet. */
@@ -186,7 +191,8 @@ bool sl_session_holds(const struct sl_session *s);
  *     SL_WAITS        queued; SL_EFFECT_GRANTED, SL_EFFECT_TIMED_OUT or SL_EFFECT_REFUSED
  *                     follows, unless the session ends
  *     SLUICE_EFULL    the request does not fit, and wait_ms is 0
- *     EDEADLOCK       the session would wait for a lock that it alone holds
+ *     EDEADLOCK       the session would wait for a lock that it alone holds, and does
+ *                     nothing else meanwhile
  *
  * With an id (want->request), also
  *
@@ -268,7 +274,7 @@ int sl_table_break(struct sl_table *t, struct sl_now now, struct sl_bytes key,
  * ENOKEEPER if the table has no authority to say that a key is free, and wait_ms is
  * 0; or EINVAL, ETOOBIG, EKEYS, EWAITERS, ENOMEM. */
 int sl_table_await(struct sl_table *t, struct sl_now now, struct sl_session *s,
-                   struct sl_bytes key, bool free, sl_ms wait_ms);
+                   struct sl_bytes key, bool free, sl_ms wait_ms, uint64_t ticket);
 
 /* Start or stop draining the keys that match a pattern. The table grants no request
  * for a drained key and rejects its waiters. Returns SLUICE_OK; ENOENT if nothing

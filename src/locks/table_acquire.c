@@ -82,7 +82,7 @@ static bool waits_for_itself(const struct sl_lock *l, const struct sl_session *s
 static int enqueue(struct sl_table *t, struct sl_now now, struct sl_session *s,
                    struct sl_lock *l, const struct sl_want *w)
 {
-    if (waits_for_itself(l, s)) return SLUICE_EDEADLOCK;
+    if (!w->notify && waits_for_itself(l, s)) return SLUICE_EDEADLOCK;
     if (w->steal && sl_table_move_inline(t, now, l) != SLUICE_OK) return SLUICE_ENOMEM;
     if (l->roster != NULL &&
         l->roster->waiters + l->roster->watchers >= t->limits.waiters_max)
@@ -257,7 +257,7 @@ int sl_table_acquire(struct sl_table *t, struct sl_now now, struct sl_session *s
 /* --- Await ----------------------------------------------------------------- */
 
 int sl_table_await(struct sl_table *t, struct sl_now now, struct sl_session *s,
-                   struct sl_bytes key, bool want_free, sl_ms wait_ms)
+                   struct sl_bytes key, bool want_free, sl_ms wait_ms, uint64_t ticket)
 {
     sl_table_free_retired(t);
     if (key.n == 0 || wait_ms < 0 || s->ended) return SLUICE_EINVAL;
@@ -274,7 +274,7 @@ int sl_table_await(struct sl_table *t, struct sl_now now, struct sl_session *s,
     if (l != NULL && l->roster != NULL &&
         l->roster->waiters + l->roster->watchers >= t->limits.waiters_max)
         return SLUICE_EWAITERS;
-    const struct sl_want w = {.key = key};
+    const struct sl_want w = {.key = key, .ticket = ticket};
     struct sl_entry *e = sl_entry_new(s, &w);
     if (e == NULL) return SLUICE_ENOMEM;
     int status = SLUICE_OK;

@@ -45,7 +45,7 @@ static bool finish_wait(struct sl_table *t, struct sl_now now, struct sl_entry *
                         enum sl_effect_type type, struct sl_effect *out)
 {
     bool tells = !e->session->ended;
-    *out = (struct sl_effect){.type = type, .session = e->session};
+    *out = (struct sl_effect){.type = type, .session = e->session, .ticket = e->ticket};
     out->key = e->lock != NULL ? sl_lock_key(e->lock) : sl_acquisition_key(e->named);
     if (e->state == SL_JOINED || sl_table_is_joined(e)) leave_joined(t, e);
     else {
@@ -175,6 +175,7 @@ static void grant(struct sl_table *t, struct sl_now now, struct sl_entry *e,
     /* A grant without a lease belongs to the newest attempt. */
     if (sl_table_is_joined(e)) sl_table_pass_on(t, e);
     tell(out, SL_EFFECT_GRANTED, e->lock, e->session);
+    out->ticket = e->ticket;
     sl_table_dequeue(t, e);
     if (e->named != NULL) sl_table_answer_joined(t, e->named);
     sl_table_grant_entry(t, now, e, e->session, &out->grant);

@@ -19,11 +19,14 @@ static void retire_joined(struct sl_table *t, struct sl_entry *e)
 static void take_place(struct sl_table *t, struct sl_entry *e, struct sl_entry *j)
 {
     struct sl_client *client = e->client;
-    uint64_t session_id = e->session_id;
+    uint64_t session_id = e->session_id, ticket = e->ticket;
     struct sl_session *s = e->session;
     sl_ms end_ms = e->end_ms;
+    bool notify = e->notify;
     e->client = j->client;
     e->session_id = j->session_id;
+    e->ticket = j->ticket;
+    e->notify = j->notify;
     e->session = j->session;
     sl_list_remove(&e->of_session);
     sl_list_append(&j->session->mine, &e->of_session);
@@ -32,6 +35,8 @@ static void take_place(struct sl_table *t, struct sl_entry *e, struct sl_entry *
     if (e->steals) sl_table_set_force(t, e, force_ms);
     j->client = client;
     j->session_id = session_id;
+    j->ticket = ticket;
+    j->notify = notify;
     j->session = s;
     sl_list_remove(&j->of_session);
     sl_list_append(&s->mine, &j->of_session);
@@ -104,7 +109,8 @@ bool sl_table_next_joined(struct sl_table *t, struct sl_now now, struct sl_effec
     bool tells = !j->session->ended;
     *out = (struct sl_effect){.type = SL_EFFECT_CANCELLED,
                               .key = sl_acquisition_key(a),
-                              .session = j->session};
+                              .session = j->session,
+                              .ticket = j->ticket};
     if (a->entry != NULL) {
         assert(a->entry->state == SL_HOLDING);
         out->type = SL_EFFECT_GRANTED;
@@ -136,7 +142,8 @@ static int replay(struct sl_table *t, struct sl_now now, struct sl_session *s,
 static int join_wait(struct sl_table *t, struct sl_now now, struct sl_session *s,
                      const struct sl_want *w, struct sl_acquisition *a)
 {
-    const struct sl_want plain = {.key = w->key};
+    const struct sl_want plain = {
+        .key = w->key, .ticket = w->ticket, .notify = w->notify};
     if (w->wait_ms == 0) return SLUICE_EFULL;
     if (sl_table_know_client(t, s) != SLUICE_OK) return SLUICE_ENOMEM;
     struct sl_entry *j = sl_entry_new(s, &plain);
@@ -220,17 +227,43 @@ static void lose_wait(struct sl_table *t, struct sl_now now, struct sl_entry *e)
     sl_table_stop_waiting(t, e);
 }
 
-void sl_table_lose(struct sl_table *t, struct sl_now now, struct sl_session *s)
+/* Return the attempt of a session with this ticket that waits for an acquisition, or NULL. */
+static struct sl_entry *attempt(const struct sl_acquisition *a,
+                                const struct sl_session *s, uint64_t ticket)
 {
-    struct sl_list *next;
-    sl_table_free_retired(t);
-    for (struct sl_list *n = s->mine.next; n != &s->mine; n = next) {
-        struct sl_entry *e = sl_container_of(n, struct sl_entry, of_session);
-        next = n->next;
-        if (e->state == SL_HOLDING) continue;
-        lose_wait(t, now, e);
-        sl_table_free_retired(t);
+    struct sl_entry *e = a->entry;
+    if (e != NULL && e->state == SL_WAITING && e->session == s && e->ticket == ticket)
+        return e;
+    for (struct sl_list *n = a->joined.prev; n != &a->joined; n = n->prev) {
+        e = sl_container_of(n, struct sl_entry, in_list);
+        if (e->session == s && e->ticket == ticket) return e;
     }
+    return NULL;
+}
+
+/* Return the waiter or watcher of a session with this ticket that has no id, or NULL. */
+static struct sl_entry *unnamed(const struct sl_session *s, uint64_t ticket)
+{
+    for (struct sl_list *n = s->mine.prev; n != &s->mine; n = n->prev) {
+        struct sl_entry *e = sl_container_of(n, struct sl_entry, of_session);
+        if (e->state != SL_HOLDING && e->named == NULL && e->ticket == ticket) return e;
+    }
+    return NULL;
+}
+
+void sl_table_lose(struct sl_table *t, struct sl_now now, struct sl_session *s,
+                   uint64_t ticket, struct sl_bytes key, struct sl_bytes id)
+{
+    struct sl_entry *e;
+    sl_table_free_retired(t);
+    if (id.n == 0) e = unnamed(s, ticket);
+    else {
+        struct sl_acquisition *a = sl_requests_find(&t->requests, s->user, key, id);
+        e = a == NULL ? NULL : attempt(a, s, ticket);
+    }
+    if (e == NULL) return;
+    lose_wait(t, now, e);
+    sl_table_free_retired(t);
 }
 
 /* --- CANCEL ---------------------------------------------------------------------- */

@@ -5,7 +5,7 @@
  * capacity. Its *plan* is a list of victims. To make a plan, the table sorts the
  * holders by priority, lowest first, then newest first, and takes the shortest
  * prefix whose release makes the thief fit. All victims must have a lower priority
- * than the thief and belong to other sessions. If all such holders together are not
+ * than the thief and belong to other sessions (README.md). If all such holders together are not
  * enough, there is no plan, and the table asks no holder. While there is a plan, the
  * lock is *reserved*: freed capacity goes to the thief.
  *
@@ -51,7 +51,7 @@ static bool make_plan(struct sl_roster *r, const struct sl_entry *thief)
     if (would_fit(r, thief, 0, 0)) return r->thief == thief;
     for (struct sl_entry *e = sl_roster_first_rank(r);
          e != NULL && may_be_victim(e, thief); e = sl_roster_next_rank(r, e)) {
-        if (e->session_id == thief->session_id) continue;
+        if (e->session_id == thief->session_id && !thief->notify) continue;
         e->plan = r->plan;
         units += e->units;
         shared += e->shared;

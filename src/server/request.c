@@ -9,8 +9,6 @@
 #include "server/command/reply.h"
 #include "server/forward/proxy.h"
 
-/* The low bits are the number of the request; the others are the session. */
-#define TICKET_BITS 16
 #define BLOCK_BYTES_MIN 480u  /* Large enough for most requests. */
 #define SPARE_BYTES_MAX 1024u /* The server does not reuse blocks larger than this. */
 
@@ -52,9 +50,13 @@ static size_t block_bytes(const struct request *r)
     return sizeof *r + r->n * sizeof *r->at + command_bytes(r->at, r->n) + r->extra.n;
 }
 
-/* Make sure that the spare block has this many bytes. Returns false if out of memory. */
+/* Make sure that the spare block has this many bytes, and that the indexes have space. Returns false if
+ * out of memory. */
 static bool has_block(struct server *s, size_t bytes)
 {
+    if (sl_index_reserve(&s->requests) != SLUICE_OK ||
+        sl_index_reserve(&s->notifies) != SLUICE_OK)
+        return false;
     if (s->spare_request_bytes >= bytes) return true;
     if (bytes < BLOCK_BYTES_MIN) bytes = BLOCK_BYTES_MIN;
     void *block = malloc(bytes);
@@ -85,16 +87,86 @@ static void free_block(struct request *r)
     } else free(r);
 }
 
-/* Remove a kept request from its lists and counters; the caller frees it. */
+/* --- Indexes ----------------------------------------------------------------- */
+
+static uint64_t hash_ticket(const void *item, const struct sl_index *x)
+{
+    return sl_hash_u64(((const struct request *)item)->ticket, x->seed);
+}
+
+static bool same_ticket(const void *item, struct sl_bytes key)
+{
+    return memcmp(&((const struct request *)item)->ticket, key.at, key.n) == 0;
+}
+
+static const struct sl_index_kind by_ticket = {hash_ticket, same_ticket};
+
+/* What identifies a request with NOTIFY. */
+struct name {
+    const struct conn *c;
+    struct sl_bytes key, id;
+};
+
+static uint64_t hash_of_name(const struct sl_index *x, const struct name *n)
+{
+    return sl_hash(x->key, n->id.at, n->id.n) ^ sl_hash_u64((uintptr_t)n->c, x->seed);
+}
+
+static uint64_t hash_name(const void *item, const struct sl_index *x)
+{
+    const struct request *r = item;
+    const struct name n = {r->c, r->key, r->id};
+    return hash_of_name(x, &n);
+}
+
+static bool same_name(const void *item, struct sl_bytes key)
+{
+    const struct request *r = item;
+    const struct name *n = (const void *)key.at;
+    return r->c == n->c && sl_bytes_equal(r->key, n->key) &&
+           sl_bytes_equal(r->id, n->id);
+}
+
+static const struct sl_index_kind by_name = {hash_name, same_name};
+
+void sl_request_setup(struct server *s)
+{
+    sl_index_init(&s->requests, &by_ticket, s->hash_key);
+    sl_index_init(&s->notifies, &by_name, s->hash_key);
+}
+
+/* Add a kept request to its lists, indexes and counters. The caller has reserved the memory. */
+static void attach(struct request *r)
+{
+    struct server *s = r->s;
+    sl_list_init(&r->place);
+    sl_list_init(&r->of_conn);
+    sl_index_put(&s->requests, r, hash_ticket(r, &s->requests));
+    if (r->notify) {
+        sl_list_append(&r->c->notifies, &r->of_conn);
+        sl_index_put(&s->notifies, r, hash_name(r, &s->notifies));
+        r->c->notify_count++;
+    } else {
+        sl_list_append(&r->c->requests, &r->of_conn);
+        s->blocked_count++;
+    }
+    s->buffer_bytes += r->size;
+}
+
+/* Remove a kept request from its lists, indexes and counters; the caller frees it. */
 static void detach(struct request *r)
 {
     struct server *s = r->s;
     assert(r->kept && !sl_list_empty(&r->of_conn));
     assert(sl_list_empty(
         &r->place)); /* The module that put the request on a list has removed it. */
-    assert(s->blocked_count > 0 && s->buffer_bytes >= r->size);
+    assert(s->buffer_bytes >= r->size);
     sl_list_remove(&r->of_conn);
-    s->blocked_count--;
+    sl_index_remove(&s->requests, r, hash_ticket(r, &s->requests));
+    if (r->notify) {
+        sl_index_remove(&s->notifies, r, hash_name(r, &s->notifies));
+        r->c->notify_count--;
+    } else s->blocked_count--;
     s->buffer_bytes -= r->size;
 }
 
@@ -116,8 +188,10 @@ static void copy_arguments(struct request *k, const struct request *r)
     k->bytes = (struct sl_bytes){begin, (size_t)(at - begin)};
     if (r->extra.n > 0) memcpy(at, r->extra.at, r->extra.n);
     if (r->extra.at != NULL) k->extra.at = at;
-    for (size_t i = 1; r->key.n > 0 && i < r->n; i++)
+    for (size_t i = 1; r->key.n > 0 && i < r->n; i++) {
         if (r->at[i].at == r->key.at) k->key = args[i];
+        if (r->at[i].at == r->id.at) k->id = args[i];
+    }
 }
 
 /* --- Keeping, answering and freeing a request -------------------------------- */
@@ -139,9 +213,11 @@ void sl_request_submit(struct request *r)
 struct request *sl_request_keep(struct request *r)
 {
     struct server *s = r->s;
+    struct call *call = r->call;
     assert(!r->answered && (r->arbiter == NULL) == (r->verb == SL_VERB_NONE));
     if (r->kept) return r;
     if (!sl_request_reserve(r)) return NULL;
+    sl_request_ticket(r);
     struct request *k = s->spare_request;
     size_t size = s->spare_request_bytes;
     s->spare_request = NULL;
@@ -160,11 +236,11 @@ struct request *sl_request_keep(struct request *r)
     k->call = NULL;
     k->dropped = NULL;
     k->kept = true;
-    sl_list_init(&k->place);
-    sl_list_init(&k->of_conn);
-    sl_list_append(&k->c->requests, &k->of_conn);
-    s->blocked_count++;
-    s->buffer_bytes += size;
+    attach(k);
+    if (k->notify && !k->queued) {
+        sl_resp_simple(call->out, "QUEUED");
+        k->queued = true;
+    }
     return k;
 }
 
@@ -176,9 +252,9 @@ struct request *sl_request_replace(struct request *r, const struct sl_bytes *at,
     next.command = sl_command_find(at[0]);
     next.at = at;
     next.n = n;
-    next.key = next.extra = (struct sl_bytes){NULL, 0};
+    next.key = next.id = next.extra = (struct sl_bytes){NULL, 0};
     next.ticket = 0;
-    next.kept = false;
+    next.kept = next.notify = false;
     assert(next.command != NULL);
     if (!has_block(r->s, block_bytes(&next))) return NULL;
     struct request *k = sl_request_keep(&next);
@@ -189,23 +265,24 @@ struct request *sl_request_replace(struct request *r, const struct sl_bytes *at,
 
 uint64_t sl_request_ticket(struct request *r)
 {
-    const uint64_t mask = (1u << TICKET_BITS) - 1;
-    assert(sl_conn_id(r->c) >> (64 - TICKET_BITS) == 0);
-    if (r->ticket == 0)
-        r->ticket = sl_conn_id(r->c) << TICKET_BITS | (++r->c->ticket_count & mask);
+    if (r->ticket == 0) r->ticket = ++r->s->last_ticket;
     return r->ticket;
 }
 
 struct request *sl_request_find(const struct server *s, uint64_t ticket)
 {
-    const struct session *n = sl_server_session(s, ticket >> TICKET_BITS);
-    if (n == NULL || n->conn == NULL) return NULL;
-    struct sl_list *all = &n->conn->requests;
-    for (struct sl_list *i = all->next; i != all; i = i->next) {
-        struct request *r = sl_container_of(i, struct request, of_conn);
-        if (r->ticket == ticket) return r;
-    }
-    return NULL;
+    const struct sl_bytes key = {(const char *)&ticket, sizeof ticket};
+    return sl_index_find(&s->requests, key, sl_hash_u64(ticket, s->requests.seed));
+}
+
+struct request *sl_request_find_notify(const struct conn *c, struct sl_bytes key,
+                                       struct sl_bytes id)
+{
+    const struct sl_index *x = &c->server->notifies;
+    const struct name n = {c, key, id};
+    if (c->notify_count == 0) return NULL;
+    return sl_index_find(x, (struct sl_bytes){(const char *)&n, sizeof n},
+                         hash_of_name(x, &n));
 }
 
 /* --- Answers ----------------------------------------------------------------- */
@@ -218,8 +295,18 @@ struct call sl_request_call(const struct request *r)
                          .command = r->command,
                          .at = r->at,
                          .n = r->n,
+                         .queued = r->queued ? r : NULL,
+                         .begun = r->begun,
                          .tx = (r->command->flags & SL_TX) != 0 ? r->command->name
                                                                 : NULL};
+}
+
+struct sl_resp_writer *sl_request_out(struct request *r)
+{
+    assert(r->kept && !r->answered);
+    struct call call = sl_request_call(r);
+    sl_call_begin(&call);
+    return call.out;
 }
 
 void sl_request_end(struct request *r)
@@ -228,9 +315,10 @@ void sl_request_end(struct request *r)
     assert(!r->answered);
     r->answered = true;
     if (!r->kept) return;
+    bool blocked = !r->notify;
     detach(r);
     free_block(r);
-    sl_conn_unblock(c);
+    if (blocked) sl_conn_unblock(c);
 }
 
 void sl_request_answer(struct request *r, const struct answer *a)
@@ -264,7 +352,7 @@ void sl_request_resume(struct request *r)
     struct conn *c = r->c;
     assert(!r->answered);
     detach(r);
-    sl_conn_unblock(c);
+    if (!r->notify) sl_conn_unblock(c);
     sl_dispatch_again(c, r);
     free_block(r);
 }
@@ -284,24 +372,35 @@ bool sl_request_came_too_late(struct request *r, const struct sl_grant *g)
 
 /* --- All requests of a connection -------------------------------------------- */
 
-void sl_request_withdraw_all(struct conn *c)
+static void withdraw(struct request *r)
 {
-    while (!sl_list_empty(&c->requests)) {
-        struct request *r = sl_container_of(c->requests.next, struct request, of_conn);
-        assert(r->arbiter != NULL || r->dropped != NULL);
-        if (r->arbiter == NULL) r->dropped(r);
-        else r->arbiter->kind->withdraw(r->arbiter, r);
-        if (r->arbiter != NULL && (r->command->flags & SL_TX) == 0)
-            c->server->stats.waits_abandoned++;
-        detach(r);
-        free_block(r);
-    }
+    assert(r->arbiter != NULL || r->dropped != NULL);
+    if (r->arbiter == NULL) r->dropped(r);
+    else r->arbiter->kind->withdraw(r->arbiter, r);
+    if (r->arbiter != NULL && (r->command->flags & SL_TX) == 0)
+        r->s->stats.waits_abandoned++;
+    detach(r);
+    free_block(r);
 }
 
-void sl_request_refuse_all(struct conn *c)
+void sl_request_withdraw_all(struct conn *c)
+{
+    struct sl_list *lists[] = {&c->requests, &c->notifies};
+    for (size_t i = 0; i < 2; i++)
+        while (!sl_list_empty(lists[i]))
+            withdraw(sl_container_of(lists[i]->next, struct request, of_conn));
+}
+
+void sl_request_cancelled(const struct request *cancel)
+{
+    struct request *r = sl_request_find_notify(cancel->c, cancel->key, cancel->id);
+    if (r != NULL) withdraw(r);
+}
+
+static void refuse_all(struct conn *c, struct sl_list *all)
 {
     struct sl_list *next;
-    for (struct sl_list *i = c->requests.next; i != &c->requests; i = next) {
+    for (struct sl_list *i = all->next; i != all; i = next) {
         struct request *r = sl_container_of(i, struct request, of_conn);
         struct arbiter *a = r->arbiter;
         next = i->next;
@@ -311,9 +410,15 @@ void sl_request_refuse_all(struct conn *c)
             a->kind->withdraw(a, r);
             if (a->kind->leave != NULL) a->kind->leave(a, c, SL_SAID_BYE);
         }
-        sl_resp_problem(sl_conn_out(c), "SHUTDOWN", SL_SHUTDOWN_TEXT);
+        sl_resp_problem(sl_request_out(r), "SHUTDOWN", SL_SHUTDOWN_TEXT);
         sl_request_end(r);
     }
+}
+
+void sl_request_refuse_all(struct conn *c)
+{
+    refuse_all(c, &c->requests);
+    refuse_all(c, &c->notifies);
 }
 
 bool sl_request_all_brief(const struct conn *c)
@@ -343,23 +448,36 @@ static void check_one(const struct server *s, const struct conn *c,
     assert((r->arbiter == NULL) == (r->verb == SL_VERB_NONE));
     if (r->arbiter == NULL) assert(r->dropped != NULL);
     else assert(r->arbiter->s == s && (r->command->flags & SL_REQUEST) != 0);
-    assert(r->ticket == 0 || r->ticket >> TICKET_BITS == sl_conn_id(c));
+    assert(sl_request_find(s, r->ticket) == r && r->queued == r->notify);
+    assert(!r->notify || sl_request_find_notify(c, r->key, r->id) == r);
     assert(r->size >= block_bytes(r) && r->arrived_ms <= s->now.ms);
+}
+
+static size_t check_list(const struct server *s, const struct conn *c,
+                         const struct sl_list *all, size_t *bytes)
+{
+    size_t count = 0;
+    for (const struct sl_list *i = all->next; i != all; i = i->next) {
+        const struct request *r = sl_container_of(i, const struct request, of_conn);
+        check_one(s, c, r);
+        assert(r->notify == (all == &c->notifies));
+        count++;
+        *bytes += r->size;
+    }
+    return count;
 }
 
 void sl_request_check(const struct server *s)
 {
-    size_t count = 0, bytes = 0;
+    size_t blocked = 0, notified = 0, bytes = 0;
     for (const struct sl_list *n = s->conns.next; n != &s->conns; n = n->next) {
         const struct conn *c = sl_container_of(n, const struct conn, all);
         bytes += c->counted_bytes;
-        for (const struct sl_list *i = c->requests.next; i != &c->requests;
-             i = i->next) {
-            const struct request *r = sl_container_of(i, const struct request, of_conn);
-            check_one(s, c, r);
-            count++;
-            bytes += r->size;
-        }
+        blocked += check_list(s, c, &c->requests, &bytes);
+        size_t waits = check_list(s, c, &c->notifies, &bytes);
+        assert(waits == c->notify_count);
+        notified += waits;
     }
-    assert(count == s->blocked_count && bytes == s->buffer_bytes);
+    assert(blocked == s->blocked_count && notified == s->notifies.count);
+    assert(blocked + notified == s->requests.count && bytes == s->buffer_bytes);
 }

@@ -7,8 +7,9 @@
  *
  * Most requests are answered before sl_request_submit() returns and never leave the stack. A
  * request that is not answered at once is *kept*: it moves to the heap with its arguments, and
- * its connection runs no other command until the request is answered. This works the same way for
- * all reasons to wait: the disk, a holder, other nodes, the keeper, or a delay after wrong
+ * its connection runs no other command until the request is answered. A request with NOTIFY is
+ * answered with QUEUED when it is kept, so that its connection can go on; its reply is then part of
+ * a push message. This works the same way for all reasons to wait: the disk, a holder, other nodes, the keeper, or a delay after wrong
  * passwords. `place` links a kept request into at most one list of requests that wait for the
  * same event. */
 #ifndef SL_SERVER_REQUEST_H
@@ -75,6 +76,7 @@ struct request {
     const struct sl_bytes *at;
     size_t n;
     struct sl_bytes key; /* n 0: the request has no key. */
+    struct sl_bytes id;  /* ACQUIRE ... REQUEST, CANCEL; n 0: none. */
     /* Bytes that sl_request_keep() copies for the arbiter; at NULL: none. */
     struct sl_bytes extra;
     uint64_t ticket; /* Identifies the request to its arbiter; 0: not assigned yet. */
@@ -83,6 +85,9 @@ struct request {
     bool answered;
     bool kept;
     bool waits;   /* Its options allow a long wait. */
+    bool notify;  /* ACQUIRE ... NOTIFY */
+    bool queued;  /* It was answered with QUEUED. */
+    bool begun;   /* `extra` is the whole push message (call.begun). */
     bool settles; /* TX.OUTCOME, sent in place of a TX.COMMIT whose reply was lost. */
 
     /* The options of each verb. Bytes are borrowed, and valid until the request is kept. */
@@ -94,7 +99,6 @@ struct request {
             sl_fence fence;
             sl_ms ms; /* EXTEND: the lease. AWAIT: the timeout. */
             struct sl_bytes value;
-            struct sl_bytes id; /* CANCEL */
             bool yes; /* READ MAJORITY, AWAIT FREE, BREAK NOW, DRAIN ON, NODES ADD */
         };
         struct {
@@ -110,7 +114,7 @@ struct request {
 
     /* Valid only in a kept request. */
     struct sl_list place;   /* In a list of requests that wait for the same event. */
-    struct sl_list of_conn; /* In conn.requests. */
+    struct sl_list of_conn; /* In conn.requests or conn.notifies. */
     struct sl_bytes bytes;  /* The encoded command, as `remote` forwards it. */
     size_t size;            /* Bytes that this request uses, including its arguments. */
     /* Only without an arbiter: called when the client has left. */
@@ -176,11 +180,12 @@ static inline void sl_request_init(struct request *r, struct call *call,
     r->arbiter = NULL;
     r->at = call->at;
     r->n = call->n;
-    r->key = r->extra = (struct sl_bytes){NULL, 0};
+    r->key = r->id = r->extra = (struct sl_bytes){NULL, 0};
     r->ticket = 0;
     r->arrived_ms = plain ? call->s->now.ms : sl_request_arrival_ms(call);
     r->verb = verb;
-    r->answered = r->kept = r->waits = false;
+    r->answered = r->kept = r->waits = r->notify = r->begun = false;
+    r->queued = call->queued != NULL;
     r->settles = call->resumed != NULL && call->resumed->settles;
 }
 
@@ -192,8 +197,8 @@ void sl_request_submit(struct request *r);
  * memory; the request has then been answered with an error. */
 bool sl_request_reserve(struct request *r);
 
-/* Move the request to the heap, to answer it later. Returns the kept request. Answer only this one:
- * the original is no longer valid. Returns NULL if out of memory; the request has then been
+/* Move the request to the heap, to answer it later. A new request with NOTIFY is answered with
+ * QUEUED. Returns the kept request. Answer only this one: the original is no longer valid. Returns NULL if out of memory; the request has then been
  * answered with an error. A request that is already kept is returned unchanged. */
 struct request *sl_request_keep(struct request *r);
 
@@ -207,6 +212,9 @@ struct request *sl_request_replace(struct request *r, const struct sl_bytes *at,
 void sl_request_answer(struct request *r, const struct answer *a);
 void sl_request_answer_status(struct request *r, int status);
 void sl_request_answer_number(struct request *r, int64_t number);
+
+/* Begin to write the reply of a kept request, and return the writer. Call sl_request_end() next. */
+struct sl_resp_writer *sl_request_out(struct request *r);
 
 /* Return the number by which an arbiter finds the request again. The first call assigns it. */
 uint64_t sl_request_ticket(struct request *r);
@@ -225,6 +233,18 @@ bool sl_request_came_too_late(struct request *r, const struct sl_grant *g);
 
 /* Find the kept request with this ticket. Returns NULL if the request was answered or withdrawn. */
 struct request *sl_request_find(const struct server *s, uint64_t ticket);
+
+/* Find the request of a connection that waits with NOTIFY and this id. Returns NULL if there is
+ * none. */
+struct request *sl_request_find_notify(const struct conn *c, struct sl_bytes key,
+                                       struct sl_bytes id);
+
+/* A CANCEL has succeeded: drop the request of its connection that waits with NOTIFY and the same id.
+ * The reply to CANCEL is its outcome. */
+void sl_request_cancelled(const struct request *cancel);
+
+/* Initialize the indexes of kept requests. */
+void sl_request_setup(struct server *s);
 
 /* Free all kept requests of a connection without a reply, because the client has left or has
  * already received another reply. */
@@ -252,7 +272,7 @@ void sl_request_tx_failed(struct conn *c, const char *name, const char *code);
  * error. */
 bool sl_tx_parse_explain(struct call *call, struct request *r);
 
-/* Return a call for writing the reply of a kept request. */
+/* Return a call for the reply of a kept request. */
 struct call sl_request_call(const struct request *r);
 
 /* Assert the invariants of all kept requests. The server calls this every second. It walks over all

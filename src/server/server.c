@@ -311,6 +311,7 @@ int sl_server_start(struct server *s, struct sl_settings *settings)
     raise_file_limit(s);
     if (make_table(s) != 0) return -1;
     sl_conn_setup_sessions(s);
+    sl_request_setup(s);
     sl_pubsub_init(&s->pubsub, s->hash_key);
     sl_conn_setup(s);
     if (sl_auth_start(s) != 0) return fail("cannot start", "out of memory");

@@ -71,7 +71,11 @@ struct server {
     size_t conn_count;
     /* The one extra connection above connections-max; NULL: none. */
     struct conn *reserved;
-    size_t blocked_count; /* The number of kept requests. */
+    size_t blocked_count;     /* The number of kept requests without NOTIFY. */
+    struct sl_index requests; /* Kept requests, by ticket. */
+    struct sl_index
+        notifies;         /* Kept requests with NOTIFY, by connection, key and id. */
+    uint64_t last_ticket; /* The last ticket given to a request. */
     void *spare_request;  /* Memory for the next kept request. */
     size_t spare_request_bytes;
     /* Lingering sessions, in the order in which they will end. */

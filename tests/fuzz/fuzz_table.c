@@ -81,7 +81,7 @@ static void await(struct world *w, int s)
     bool want_free = take(&w->in) & 1;
     sl_ms ms = take_ms(&w->in);
     int status = sl_table_await(w->table, w->o.now, &w->o.session[s], oracle_key(key),
-                                want_free, ms);
+                                want_free, ms, 0);
     oracle_awaited(&w->o, s, key, want_free, ms, status);
 }
 

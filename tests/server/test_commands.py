@@ -1048,7 +1048,7 @@ def COMMAND_DOCS_has_a_summary_for_each(t, protocol):
 
 INFO = {
     "server": "sluice_version redis_version tcp_port uptime_in_seconds process_id",
-    "clients": "connected_clients blocked_clients maxclients pubsub_clients",
+    "clients": "connected_clients blocked_clients notify_waits maxclients pubsub_clients",
     "memory": "used_memory used_memory_rss",
     "stats": "total_connections_received total_commands_processed grants grants_after_wait refusals "
              "waits waits_timed_out releases expiries disconnect_releases breaks extends "

@@ -228,7 +228,7 @@ static void await(struct play *p, int step)
     const struct step *s = &p->spec->step[step];
     int wanted = model_await(&p->model, p->now.ms, s);
     int got = sl_table_await(p->table, p->now, &p->session[s->session],
-                             bytes(p->spec->key[s->key]), s->yes, s->ms);
+                             bytes(p->spec->key[s->key]), s->yes, s->ms, 0);
     compare(p, s, got, wanted);
     if (got == SL_WAITS) wait_in(p, step);
     else if (got == SLUICE_OK || got == SLUICE_EFULL)

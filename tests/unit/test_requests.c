@@ -37,6 +37,9 @@ static struct stage *stage_new(void)
     return s;
 }
 
+/* The id with which each session asked last. */
+static const char *asked[SESSIONS];
+
 /* ACQUIRE k ... REQUEST id. Says the fence, and whether it is a replay. */
 static void try(struct stage *s, char who, const char *id, struct sl_want w)
 {
@@ -45,6 +48,7 @@ static void try(struct stage *s, char who, const char *id, struct sl_want w)
     w.per = w.per == 0 ? 1 : w.per;
     w.buckets = w.units = 1;
     w.request = bytes(id);
+    asked[who - 'a'] = id;
     int status = sl_table_acquire(s->table, s->now, &s->session[who - 'a'], &w, &g);
     if (status == SLUICE_OK) s->last[who - 'a'] = g.fence;
     if (status == SLUICE_OK)
@@ -69,7 +73,8 @@ static void cancel(struct stage *s, char who, const char *id)
 
 static void lose(struct stage *s, char who)
 {
-    sl_table_lose(s->table, s->now, &s->session[who - 'a']);
+    sl_table_lose(s->table, s->now, &s->session[who - 'a'], 0, bytes("k"),
+                  bytes(asked[who - 'a']));
     settle(s);
 }
 
@@ -500,6 +505,91 @@ UNIT_TEST(a_grant_that_is_reported_after_its_cancel_is_rejected)
     SAID("a waits\nb cancels 1\na cancelled k\n- expired k\nc replayed 1 lease 900\n");
 }
 
+/* --- Many waits of one session -------------------------------------------------------- */
+
+static void tell_ticket(struct stage *s, const struct sl_effect *e)
+{
+    if (e->ticket == 0) {
+        tell_word(s, e);
+        return;
+    }
+    say(s, "%d: ", (int)e->ticket);
+    tell_word(s, e);
+}
+
+UNIT_TEST(each_wait_of_a_session_has_its_own_effect)
+{
+    STAGE s = stage_new();
+    s->tell = tell_ticket;
+    TRY('a', ID, .lease_ms = 500);
+    TRY('b', "b-b-b-b-b-b-b-b-1", .lease_ms = 500, .wait_ms = 100, .ticket = 1,
+        .notify = true);
+    TRY('b', "b-b-b-b-b-b-b-b-2", .lease_ms = 500, .wait_ms = 1000, .ticket = 2,
+        .notify = true);
+    TRY('b', "b-b-b-b-b-b-b-b-3", .lease_ms = 500, .wait_ms = 1000, .ticket = 3,
+        .notify = true);
+    SAID("a granted 1 lease 500\nb waits\nb waits\nb waits\n");
+    pass(s, 100);
+    SAID("1: b timed out k\n");
+    cancel(s, 'c', "b-b-b-b-b-b-b-b-2");
+    SAID("c cancels 1\n2: b cancelled k\n");
+    pass(s, 400);
+    SAID("- expired k\n3: b granted k\n");
+}
+
+UNIT_TEST(losing_one_wait_of_a_session_leaves_the_others)
+{
+    STAGE s = stage_new();
+    struct sl_ended past;
+    s->tell = tell_ticket;
+    TRY('a', ID, .lease_ms = 500);
+    TRY('b', OTHER, .lease_ms = 500, .wait_ms = 1000, .ticket = 1, .notify = true);
+    TRY('b', "b-b-b-b-b-b-b-b-2", .lease_ms = 500, .wait_ms = 1000, .ticket = 2,
+        .notify = true);
+    TRY('c', OTHER, .lease_ms = 500, .wait_ms = 1000, .ticket = 3, .notify = true);
+    sl_table_lose(s->table, s->now, &s->session[1], 7, bytes("k"), bytes(OTHER));
+    sl_table_lose(s->table, s->now, &s->session[2], 1, bytes("k"), bytes(OTHER));
+    sl_table_lose(s->table, s->now, &s->session[1], 1, bytes("k"), bytes(OTHER));
+    sl_table_lose(s->table, s->now, &s->session[1], 2, bytes("k"),
+                  bytes("b-b-b-b-b-b-b-b-2"));
+    SAID("a granted 1 lease 500\nb waits\nb waits\nc waits\n");
+    pass(s, 500);
+    SAID("- expired k\n3: c granted k\n");
+    assert_int_equal(
+        sl_table_release(s->table, s->now, &s->session[2], bytes("k"), 0, &past), 1);
+    settle(s);
+    SAID("");
+}
+
+UNIT_TEST(an_attempt_that_joins_brings_its_own_ticket)
+{
+    STAGE s = stage_new();
+    s->tell = tell_ticket;
+    TRY('a', ID, .lease_ms = 500);
+    TRY('b', OTHER, .lease_ms = 500, .wait_ms = 50, .ticket = 1, .notify = true);
+    TRY('c', OTHER, .lease_ms = 500, .wait_ms = 1000, .ticket = 2);
+    SAID("a granted 1 lease 500\nb waits\nc waits\n");
+    pass(s, 50);
+    SAID("1: b timed out k\n");
+    pass(s, 450);
+    SAID("- expired k\n2: c granted k\n");
+}
+
+UNIT_TEST(a_session_that_is_notified_may_wait_for_its_own_lock)
+{
+    STAGE s = stage_new();
+    s->tell = tell_ticket;
+    TRY('a', ID, .wait_ms = 0);
+    TRY('a', OTHER, .wait_ms = 1000, .ticket = 1);
+    SAID("a granted 1 lease 0\na DEADLOCK\n");
+    TRY('a', OTHER, .wait_ms = 1000, .ticket = 1, .notify = true);
+    TRY('a', "a-a-a-a-a-a-a-a-3", .wait_ms = 1000, .steal = true, .priority = 1,
+        .force_ms = SL_NEVER, .ticket = 2, .notify = true);
+    SAID("a waits\na waits\na asked k\n");
+    cancel(s, 'a', ID);
+    SAID("a cancels 2\n2: a granted k\n");
+}
+
 /* --- At random -------------------------------------------------------------------------- */
 
 /* Clients repeat requests on several connections at random. An acquisition has at most one grant, and no
@@ -576,7 +666,8 @@ static void step(struct stage *s, struct sl_random *random)
         }
         case 2:
             if (waits_for[who] < 0) break;
-            sl_table_lose(s->table, s->now, session);
+            sl_table_lose(s->table, s->now, session, 0, bytes("k"),
+                          bytes(id_of(waits_for[who])));
             waits_for[who] = -1;
             break;
         case 3:

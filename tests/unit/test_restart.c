@@ -140,9 +140,9 @@ UNIT_TEST(what_is_free_is_not_known_in_the_silence)
 {
     STAGE s = stage_new();
     sl_table_recover(s->table, 3000);
-    int status = sl_table_await(s->table, s->now, s->session, bytes("k"), true, 100);
+    int status = sl_table_await(s->table, s->now, s->session, bytes("k"), true, 100, 0);
     assert_int_equal(status, SLUICE_ERECOVERING);
-    status = sl_table_await(s->table, s->now, s->session, bytes("k"), false, 5000);
+    status = sl_table_await(s->table, s->now, s->session, bytes("k"), false, 5000, 0);
     assert_int_equal(status, SL_WAITS);
     ASK('b', .wait_ms = 5000);
     pass(s, 2000);

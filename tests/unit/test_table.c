@@ -374,7 +374,7 @@ UNIT_TEST(a_drained_key_grants_nothing_and_rejects_waiters)
 static void watch(struct stage *s, char who, bool want_free, sl_ms ms)
 {
     int status = sl_table_await(s->table, s->now, &s->session[who - 'a'], bytes("k"),
-                                want_free, ms);
+                                want_free, ms, 0);
     say(s, "%c %s\n", who, status == SL_WAITS ? "watches" : sluice_status_word(status));
     settle(s);
 }

@@ -29,7 +29,7 @@ static struct stage *stage_new(void)
 static void await(struct stage *s, char who, bool free, sl_ms wait_ms)
 {
     int status = sl_table_await(s->table, s->now, &s->session[who - 'a'], bytes("k"),
-                                free, wait_ms);
+                                free, wait_ms, 0);
     say(s, "%c %s\n", who,
         status == SL_WAITS    ? "watches"
         : status == SLUICE_OK ? "sees"
@@ -859,7 +859,7 @@ static int act(struct world *w)
         case 10:
             if (w->waits[who]) return SLUICE_OK;
             status = sl_table_await(w->table, w->now, s, key_of(k), pick(w, 2),
-                                    pick(w, 30));
+                                    pick(w, 30), 0);
             w->waits[who] = status == SL_WAITS;
             return status;
         case 11:

@@ -131,7 +131,7 @@ UNIT_TEST(watchers_are_not_asked_what_they_do_not_wait_for)
     assert_int_equal(ASK(0, .shared = true), SLUICE_OK);
     for (int i = 0; i < MANY; i++)
         assert_int_equal(
-            sl_table_await(c.table, c.now, &c.session[1], key, true, SL_NEVER),
+            sl_table_await(c.table, c.now, &c.session[1], key, true, SL_NEVER, 0),
             SL_WAITS);
     for (int i = 0; i < MANY; i++) {
         assert_int_equal(ASK(2, .shared = true), SLUICE_OK);

@@ -114,7 +114,7 @@ static int act(struct crowd *c)
         case 10: {
             if (c->waits[who]) return SLUICE_OK;
             int status = sl_table_await(c->table, c->now, s, key_of(k), pick(c, 2),
-                                        pick(c, 30));
+                                        pick(c, 30), 0);
             if (status == SL_WAITS) c->waits[who] = true;
             return status;
         }

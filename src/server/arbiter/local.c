@@ -201,6 +201,7 @@ static void acquire(struct request *r)
         return;
     }
     sl_state_change(s);
+    if (r->want.wait_ms > 0) r->want.ticket = sl_request_ticket(r);
     int status = sl_table_acquire(s->table, s->now, &r->c->session->s, &r->want, &g);
     if (status == SLUICE_OK && g.replay && sl_local_waits_for_others(r)) return;
     if (status == SLUICE_OK) sl_local_granted(r, &g);
@@ -260,6 +261,7 @@ static void cancel(struct request *r)
         return;
     }
     if (n == 2) released(r, &past, true);
+    sl_request_cancelled(r);
     sl_request_answer_number(r, n);
 }
 
@@ -323,7 +325,7 @@ static void await(struct request *r)
     sl_ms wait_ms = wait_left_ms(r, r->ms);
     if (wait_ms > 0 && !sl_request_reserve(r)) return;
     int status = sl_table_await(s->table, s->now, &r->c->session->s, r->key, r->yes,
-                                wait_ms);
+                                wait_ms, sl_request_ticket(r));
     if (status == SLUICE_EFULL && r->yes && retries(r)) return;
     if (status == SL_WAITS) wait_in_table(r, 0);
     else if (status == SLUICE_OK || status == SLUICE_EFULL)
@@ -465,7 +467,9 @@ static void leave_table(struct request *r)
     if (r->outcome == SL_PARKED_EXTENSION && r->position != 0) sl_state_leave(r);
     if (r->on_disk) sl_state_forget(r);
     if (r->outcome == SL_PARKED_GRANT) sl_local_undo(r);
-    if (r->in_table) sl_table_lose(r->s->table, r->s->now, &r->c->session->s);
+    if (r->in_table)
+        sl_table_lose(r->s->table, r->s->now, &r->c->session->s, r->ticket, r->key,
+                      r->id);
 }
 
 static void withdraw(struct arbiter *a, struct request *r)
@@ -493,22 +497,28 @@ static void leave(struct arbiter *a, struct conn *c, enum sl_parting how)
     sl_transactions_leave(c);
 }
 
+static void move_waiters(const struct server *s, const struct sl_list *all,
+                         void (*move)(struct request *r))
+{
+    struct sl_list *next;
+    for (struct sl_list *i = all->next; i != all; i = next) {
+        struct request *r = sl_container_of(i, struct request, of_conn);
+        next = i->next;
+        if (r->arbiter != s->arbiters.local || r->verb >= SL_VERB_TX || !r->in_table)
+            continue;
+        leave_table(r);
+        move(r);
+    }
+}
+
 void sl_local_move_waiters(struct server *s, void (*move)(struct request *r))
 {
     for (struct sl_list *n = s->conns.next; n != &s->conns; n = n->next) {
         struct conn *c = sl_container_of(n, struct conn, all);
-        struct sl_list *next;
         if (c->proxy != NULL)
             continue; /* The client's node sends the request to the next keeper. */
-        for (struct sl_list *i = c->requests.next; i != &c->requests; i = next) {
-            struct request *r = sl_container_of(i, struct request, of_conn);
-            next = i->next;
-            if (r->arbiter != s->arbiters.local || r->verb >= SL_VERB_TX ||
-                !r->in_table)
-                continue;
-            leave_table(r);
-            move(r);
-        }
+        move_waiters(s, &c->requests, move);
+        move_waiters(s, &c->notifies, move);
     }
 }
 

@@ -40,17 +40,12 @@ void sl_local_count_stolen(struct server *s, struct sl_bytes key,
 
 /* --- Waiters ----------------------------------------------------------------------------- */
 
-/* Return the request with which a session waits in the table, or NULL. */
-static struct request *waiter_of(const struct session *n)
+/* Return the request that waits in the table and has this effect, or NULL. */
+static struct request *waiter_of(const struct server *s, const struct sl_effect *e)
 {
-    if (n->conn == NULL) return NULL;
-    const struct sl_list *all = &n->conn->requests;
-    for (struct sl_list *i = all->next; i != all; i = i->next) {
-        struct request *r = sl_container_of(i, struct request, of_conn);
-        if (r->arbiter == r->s->arbiters.local && r->verb < SL_VERB_TX && r->in_table)
-            return r;
-    }
-    return NULL;
+    struct request *r = sl_request_find(s, e->ticket);
+    assert(r == NULL || (r->arbiter == s->arbiters.local && r->in_table));
+    return r;
 }
 
 /* Return the status of a request that has timed out. A null reply would say that the lock is held;
@@ -64,10 +59,9 @@ static int status_of_timeout(const struct server *s)
     return SLUICE_EFULL;
 }
 
-static void answer_waiter(struct server *s, const struct session *n,
-                          const struct sl_effect *e)
+static void answer_waiter(struct server *s, const struct sl_effect *e)
 {
-    struct request *r = waiter_of(n);
+    struct request *r = waiter_of(s, e);
     if (r == NULL) return;
     sl_state_uncount_waiter(r);
     if (e->type == SL_EFFECT_TIMED_OUT) s->stats.waits_timed_out++;
@@ -86,7 +80,7 @@ static void answer_waiter(struct server *s, const struct session *n,
 static void answer_granted(struct server *s, struct session *n,
                            const struct sl_effect *e)
 {
-    struct request *r = waiter_of(n);
+    struct request *r = waiter_of(s, e);
     if (r == NULL && e->grant.replay) return;
     if (r == NULL) {
         sl_table_take_back(s->table, s->now, &n->s, e->key, &e->grant);
@@ -197,7 +191,7 @@ static void apply(struct server *s, const struct sl_effect *e)
         case SL_EFFECT_TIMED_OUT:
         case SL_EFFECT_REFUSED:
         case SL_EFFECT_CANCELLED:
-        case SL_EFFECT_SEEN: answer_waiter(s, n, e); break;
+        case SL_EFFECT_SEEN: answer_waiter(s, e); break;
         case SL_EFFECT_EXPIRED:
         case SL_EFFECT_ENDED: publish_ended(s, e); break;
         case SL_EFFECT_ASKED: publish_asked(s, e); break;

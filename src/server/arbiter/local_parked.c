@@ -32,6 +32,7 @@ void sl_local_park_reply(struct request *r, size_t from)
     struct sl_resp_writer *out = &r->c->out;
     if (out->spilt) return; /* The connection will be closed. */
     r->extra = (struct sl_bytes){out->buffer + from, out->n - from};
+    r->begun = r->call->begun;
     out->n = from;
     r->answered = false;
     sl_state_park(r, r->position, SL_PARKED_REPLY);
@@ -234,7 +235,7 @@ void sl_local_deliver(struct request *r, bool durable)
             break;
         case SL_PARKED_REPLY:
             if (durable) {
-                sl_resp_raw(sl_conn_out(r->c), r->extra.at, r->extra.n);
+                sl_resp_raw(sl_request_out(r), r->extra.at, r->extra.n);
                 sl_request_end(r);
             } else
                 sl_request_resume(

@@ -142,6 +142,12 @@ void sl_do_hello(struct call *call)
                "authentication required; send HELLO version AUTH default password");
         return;
     }
+    if (version == 2 && call->c->notify_count > 0) {
+        sl_say(call, "ERR",
+               "this connection waits with NOTIFY, which needs version 3 of the "
+               "protocol; CANCEL first");
+        return;
+    }
     if (name != NULL) set_name(call->c, *name);
     call->out->resp3 = version == 3;
     greet(call);

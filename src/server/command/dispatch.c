@@ -288,6 +288,7 @@ void sl_dispatch_again(struct conn *c, const struct request *r)
 {
     struct call call = sl_request_call(r);
     call.resumed = r;
+    call.begun = false;
     assert(call.c == c);
     dispatch(&call);
 }
@@ -298,12 +299,26 @@ void sl_call_cost(struct call *call, size_t commands)
     *left = *left > commands ? *left - (uint32_t)commands : 0;
 }
 
+/* --- Replies --------------------------------------------------------------- */
+
+void sl_call_begin(struct call *call)
+{
+    if (call->queued == NULL || call->begun) return;
+    call->begun = true;
+    sl_resp_push(call->out, 5);
+    sl_resp_text(call->out, "lock");
+    sl_resp_bulk(call->out, call->queued->key);
+    sl_resp_text(call->out, "outcome");
+    sl_resp_bulk(call->out, call->queued->id);
+}
+
 /* --- Errors ---------------------------------------------------------------- */
 
 void sl_say(struct call *call, const char *code, const char *text)
 {
     call->s->stats.errors++;
     if (call->tx != NULL) sl_request_tx_failed(call->c, call->tx, code);
+    sl_call_begin(call);
     sl_resp_problem(call->out, code, text);
 }
 

@@ -39,6 +39,9 @@ struct call {
     const char *tx; /* The command's name if it is part of a transaction; else NULL. */
     /* The request that runs again; NULL: a new request. */
     const struct request *resumed;
+    /* The request was answered with QUEUED, so its reply is a push message; NULL: it was not. */
+    const struct request *queued;
+    bool begun; /* The header of this push message has been written. */
 };
 
 struct command {
@@ -80,6 +83,12 @@ static inline bool sl_word_is(struct sl_bytes b, const char *word)
 {
     return b.n > 0 && ((b.at[0] ^ word[0]) & 0x5f) == 0 && sl_word_matches(b, word);
 }
+
+/* --- Replies --------------------------------------------------------------- */
+
+/* Begin the reply. If the command was answered with QUEUED, the reply is the last element of a push
+ * message, and this function writes the elements before it. */
+void sl_call_begin(struct call *call);
 
 /* --- Errors ---------------------------------------------------------------- */
 

@@ -105,7 +105,8 @@ enum {
     OPTION_VALUE = 128,
     OPTION_NOTE = 256,
     OPTION_STEAL = 512,
-    OPTION_REQUEST = 1024
+    OPTION_REQUEST = 1024,
+    OPTION_NOTIFY = 2048
 };
 
 struct acquire_options {
@@ -184,7 +185,7 @@ static unsigned option_of(struct sl_bytes b)
                    {"BUCKETS", OPTION_BUCKETS}, {"UNITS", OPTION_UNITS},
                    {"SHARED", OPTION_SHARED},   {"PRIORITY", OPTION_PRIORITY},
                    {"NOTE", OPTION_NOTE},       {"STEAL", OPTION_STEAL},
-                   {"REQUEST", OPTION_REQUEST}};
+                   {"REQUEST", OPTION_REQUEST}, {"NOTIFY", OPTION_NOTIFY}};
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         if (sl_word_is(b, options[i].text)) return options[i].option;
     return 0;
@@ -247,7 +248,7 @@ static bool next_option(const struct call *call, size_t *i, struct option *o)
     struct acquire_options unused;
     if (*i >= call->n) return false;
     o->option = option_of(call->at[(*i)++]);
-    bool has = o->option != 0 && o->option != OPTION_SHARED;
+    bool has = o->option != 0 && (o->option & (OPTION_SHARED | OPTION_NOTIFY)) == 0;
     if (o->option == OPTION_STEAL)
         has = *i < call->n && read_steal(call->at[*i], &unused);
     o->argument = has ? (*i)++ : 0;
@@ -271,8 +272,8 @@ static bool reject_option(struct call *call, size_t i)
     else
         sl_say_unknown(call, "option", b,
                        SL_NAMES("SHARED", "PER", "BUCKETS", "UNITS", "WAIT", "LEASE",
-                                "PRIORITY", "STEAL", "AUTO", "VALUE", "NOTE",
-                                "REQUEST"));
+                                "PRIORITY", "STEAL", "AUTO", "VALUE", "NOTE", "REQUEST",
+                                "NOTIFY"));
     return false;
 }
 
@@ -288,6 +289,7 @@ static bool read_options(struct call *call, struct acquire_options *w)
         }
         w->seen |= o.option;
         if (o.option == OPTION_SHARED) w->want->shared = true;
+        else if (o.option == OPTION_NOTIFY) w->want->notify = true;
         else if (o.option == OPTION_STEAL) {
             if (o.argument != 0) read_steal(call->at[o.argument], w);
         } else if (o.option == OPTION_REQUEST) {
@@ -314,8 +316,8 @@ static uint64_t add_text(uint64_t hash, struct sl_bytes b)
     return sl_fnv_add_bytes(sl_fnv_add(hash, b.n), b.at, b.n);
 }
 
-/* Returns a digest of the options that all attempts with the same REQUEST id must have: all but WAIT. The
- * digest is in the journal, and other nodes compare it. */
+/* Returns a digest of the options that all attempts with the same REQUEST id must have: all but WAIT and
+ * NOTIFY. The digest is in the journal, and other nodes compare it. */
 static uint64_t digest_of(const struct acquire_options *w)
 {
     const struct sl_want *want = w->want;
@@ -336,6 +338,28 @@ static uint64_t digest_of(const struct acquire_options *w)
     return add_text(add_text(hash, want->value), want->note) & SL_FENCE_MAX;
 }
 
+/* Whether the connection may use NOTIFY for this request. If not, reply with an error. */
+static bool may_notify(struct call *call, const struct request *r)
+{
+    int64_t max = call->s->settings->notify_max;
+    if (r->id.n == 0) sl_say_usage(call, "NOTIFY needs REQUEST");
+    else if (call->s->settings->node != 0)
+        sl_say(call, "ERR",
+               "NOTIFY needs a single server; a cluster does not support it yet");
+    else if (!call->out->resp3)
+        sl_say(call, "ERR", "NOTIFY needs version 3 of the protocol; send HELLO 3");
+    else if (call->c->notify_count >= (uint64_t)max)
+        sl_say_format(call, "LIMIT",
+                      "this connection waits for %" PRId64
+                      " locks with NOTIFY, the limit (notify-max)",
+                      max);
+    else if (sl_request_find_notify(call->c, r->key, r->id) != NULL)
+        sl_say(call, "ERR",
+               "this connection already waits with this REQUEST id and NOTIFY");
+    else return true;
+    return false;
+}
+
 void sl_do_acquire(struct call *call)
 {
     struct request r;
@@ -345,7 +369,10 @@ void sl_do_acquire(struct call *call)
     r.want = (struct sl_want){.key = r.key, .per = 1, .buckets = 1, .units = 1};
     if (!good_key(call) || !read_options(call, &w)) return;
     set_force(call->s, &w);
-    if (r.want.request.n > 0) r.want.digest = digest_of(&w);
+    r.id = r.want.request;
+    if (r.id.n > 0) r.want.digest = digest_of(&w);
+    if (r.want.notify && call->queued == NULL && !may_notify(call, &r)) return;
+    r.notify = r.want.notify;
     r.waits = r.want.wait_ms > 0;
     sl_request_submit(&r);
 }
@@ -359,7 +386,7 @@ static void about_key(struct request *r, struct call *call, enum sl_verb verb)
     r->key = call->at[1];
     r->fence = 0;
     r->ms = 0;
-    r->value = r->id = (struct sl_bytes){NULL, 0};
+    r->value = (struct sl_bytes){NULL, 0};
     r->yes = false;
 }
 

@@ -69,6 +69,7 @@ static void reply_error(struct call *call, const struct request *r,
 void sl_reply(struct call *call, const struct request *r, const struct answer *a)
 {
     struct sl_resp_writer *w = call->out;
+    sl_call_begin(call);
     if (a->tx != NULL) sl_reply_tx(call, r, a);
     else if (a->status != SLUICE_OK) {
         if (r->verb == SL_VERB_ACQUIRE && a->status == SLUICE_EFULL)

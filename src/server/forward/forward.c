@@ -218,7 +218,7 @@ void sl_forward_failed(struct arbiter *a, struct conn *c, const char *name,
 
 static void answer_problem(struct request *r, int status, const char *text)
 {
-    sl_resp_problem(sl_conn_out(r->c), sluice_status_word(status), text);
+    sl_resp_problem(sl_request_out(r), sluice_status_word(status), text);
     sl_request_end(r);
 }
 
@@ -258,7 +258,9 @@ static void reply(struct request *r, const struct sl_route_order *o)
 {
     const struct sl_grant g = {.fence = o->fence};
     if (o->late && sl_request_came_too_late(r, &g)) return;
-    sl_resp_raw(sl_conn_out(r->c), o->bytes.at, o->bytes.n);
+    if (r->verb == SL_VERB_CANCEL && o->bytes.n > 0 && o->bytes.at[0] == ':')
+        sl_request_cancelled(r);
+    sl_resp_raw(sl_request_out(r), o->bytes.at, o->bytes.n);
     sl_request_end(r);
 }
 

@@ -46,6 +46,7 @@ struct conn *sl_conn_new(struct server *s)
     sl_list_init(&c->unauthed);
     sl_list_init(&c->subscriber.subscriptions);
     sl_list_init(&c->requests);
+    sl_list_init(&c->notifies);
     sl_resp_writer_init(&c->out, sl_conn_output_max(s));
     return c;
 }
@@ -176,7 +177,8 @@ bool sl_conn_gives_back(struct conn *c)
 static bool is_idle(const struct conn *c, const struct sl_settings *set, sl_ms now_ms)
 {
     if (set->idle_ms == 0 || now_ms - c->heard_ms < set->idle_ms) return false;
-    if (!sl_list_empty(&c->requests) || sl_subscriber_listens(&c->subscriber))
+    if (!sl_list_empty(&c->requests) || c->notify_count > 0 ||
+        sl_subscriber_listens(&c->subscriber))
         return false;
     if (sl_session_holds(&c->session->s) || sl_forward_holds_unleased(c)) return false;
     return true;

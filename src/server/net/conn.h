@@ -51,7 +51,6 @@ struct conn {
     /* The client sent MULTI; the server rejects MULTI and all commands up to EXEC. */
     bool in_multi;
     uint8_t auth_failures;
-    uint16_t ticket_count; /* Number of tickets given to its requests (request.c). */
     sl_ms since_ms, heard_ms;
     /* When the connection was accepted, or last lost its authentication. */
     sl_ms unauthed_ms;
@@ -59,7 +58,9 @@ struct conn {
     struct sockaddr_in6 peer; /* The peer's address; may be a sockaddr_in. */
 
     /* Data of other modules. */
-    struct sl_list requests;         /* Kept requests (server/request.h). */
+    /* Kept requests (server/request.h): those that block the connection, and those with NOTIFY. */
+    struct sl_list requests, notifies;
+    uint32_t notify_count;           /* Number of requests with NOTIFY. */
     struct sl_subscriber subscriber; /* Its subscriptions (observe/pubsub.h). */
     /* The connection's transaction (arbiter/transactions.h). */
     struct sl_tx_session *tx;

@@ -51,6 +51,7 @@ int sl_conn_begin_session(struct conn *c, struct session **old)
     n->conn = c;
     *old = c->session;
     if (c->session != NULL) {
+        sl_request_withdraw_all(c);
         sl_arbiters_leave(c, SL_SAID_BYE);
         c->session->conn = NULL;
         sl_table_session_end(s->table, &c->session->s);

@@ -38,6 +38,7 @@ static void put_clients(const struct server *s, struct sl_info *t)
     sl_info_put(t, "connected_clients:%zu", s->conn_count);
     sl_info_put(t, "maxclients:%" PRId64, s->settings->connections_max);
     sl_info_put(t, "blocked_clients:%zu", s->blocked_count);
+    sl_info_put(t, "notify_waits:%zu", s->notifies.count);
     sl_info_put(t, "pubsub_clients:%zu", listening);
 }
 
