@@ -159,6 +159,7 @@ def the_options_of_notify_are_checked(t):
     check(s.client(3)("ACQUIRE", "k", "WAIT", 1, "REQUEST", id_of(2), "NOTIFY"), "QUEUED", "another connection")
     check(a("RESET"), "RESET")
     check(s.waiters("k"), 0)
+    check(s.number("notify_waits"), 0)
     check_that(a.quiet(), "RESET ends its waits")
 
 
