@@ -652,7 +652,7 @@ UNIT_TEST(many_cycles_closed_at_once_are_found_in_one_search)
 UNIT_TEST(the_search_for_deadlocks_visits_a_shared_chain_once)
 {
     struct sl_tx_manager *k = crowd_new(SL_NEVER);
-    char mine[12], next[12];
+    char mine[24], next[24];
     crowd_locks(k, 1, "a", true, NULL, false);
     for (uint64_t i = MANY + 1; i > 1; i--) {
         snprintf(mine, sizeof mine, "%llu", (unsigned long long)i);
@@ -674,7 +674,7 @@ UNIT_TEST(the_search_for_deadlocks_visits_a_shared_chain_once)
 UNIT_TEST(a_chain_that_is_restarted_one_by_one_is_searched_once)
 {
     struct sl_tx_manager *k = crowd_new(SL_NEVER);
-    char mine[12], next[12];
+    char mine[24], next[24];
     crowd_locks(k, 1, "a", true, NULL, false);
     for (uint64_t i = 2; i <= MANY; i++) {
         snprintf(mine, sizeof mine, "%llu", (unsigned long long)i);
