@@ -175,7 +175,8 @@ void sl_route_knows(struct sl_route_session *n, sl_fence fence)
 
 /* The node will not learn the outcome of an ACQUIRE that it has sent. If the keeper has reported a
  * grant, forget it; if the keeper may have granted a lease, withdraw it. The session gets another
- * origin, so the withdrawal never matches a later grant. */
+ * origin, so the withdrawal never matches a later grant. A grant with an id stays, because the client
+ * may have repeated the request through another node. */
 static void withdraw_grant(struct sl_route *r, sl_ms now_ms,
                            const struct sl_route_request *q)
 {
@@ -185,6 +186,7 @@ static void withdraw_grant(struct sl_route *r, sl_ms now_ms,
                               ? NULL
                               : sl_ledger_find(&r->ledger, n->unanswered);
     n->unanswered = 0;
+    if (q->named) return;
     if (x != NULL) sl_ledger_drop(&r->ledger, x);
     if (q->lease_ms == 0 || n->origin == 0) return;
     sl_withdrawn_add(&r->withdrawn, n->origin, q->key, n->known_fence,

@@ -44,6 +44,7 @@ struct sl_route_request {
     sl_ms arrived_ms;
     struct sl_bytes bytes;   /* The encoded command. */
     struct sl_bytes id;      /* TX_BEGIN: the REQUEST id; n 0: none. */
+    bool named;              /* ACQUIRE with a lease and a REQUEST id. */
     struct sl_bytes key;     /* ACQUIRE */
     sl_ms lease_ms;          /* ACQUIRE; 0: without a lease. */
     sl_fence fence;          /* RELEASE: the fence that the client gave; 0: none, */

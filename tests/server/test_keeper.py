@@ -454,6 +454,30 @@ def a_repeated_request_gets_its_grant_from_the_next_keeper(t):
 
 
 @test
+def a_grant_that_was_repeated_is_not_withdrawn(t):
+    """A node that was paused learns late that its clients have left. They have their grants through another node."""
+    with trio(t) as (live, keeper, one, two):
+        id_ = b"an id of 16 byte"
+        keys = ["k%d" % i for i in range(8)]
+        holder, b = live.clients(keeper, two)
+        left = {key: live.client(one) for key in keys}
+        fences = {key: holder.acquire(key, "LEASE", 60000) for key in keys}
+        for key in keys:
+            live.waits(keeper, left[key], "ACQUIRE", key, "LEASE", 60000, "WAIT", FOREVER, "REQUEST", id_)
+        live[one].pause()
+        for key in keys:
+            left[key].reset()
+            holder("RELEASE", key, fences[key])
+        for key in keys:
+            fences[key] = fence_of(b("ACQUIRE", key, "LEASE", 60000, "WAIT", 5000, "REQUEST", id_))
+        live[one].resume()
+        until(lambda: live.info(one).get("forwarded_waiting") == "0", "it has noticed")
+        live.client(one)("READ", "k0")  # All that it sent before has arrived at the keeper.
+        for key in keys:
+            check(b("CHECK", key, fences[key]), 1, key)
+
+
+@test
 def subscribers_at_every_node_receive_all_events(t):
     live = shared(t)
     listeners = [live.client(i, protocol) for i in live.roles() for protocol in (2, 3)]

@@ -602,6 +602,32 @@ UNIT_TEST(a_grant_whose_reply_was_lost_is_withdrawn)
     }
 }
 
+/* The client may have repeated the request through another node, and hold the lock. */
+UNIT_TEST(a_grant_with_an_id_is_not_withdrawn)
+{
+    for (int leaves = 0; leaves < 2; leaves++) {
+        open_route(7);
+        SUBMIT(1, "ACQUIRE", .verb = SL_ROUTE_ACQUIRE, .key = text("k"),
+               .lease_ms = 10000, .named = true);
+        orders();
+        RECEIVE(HELD, .session = 1, .yes = true, .key = text("k"),
+                .grant = {.fence = 5, .leased = true, .left_ms = 10000});
+        if (leaves == 1) leave(1);
+        assert_string_equal(orders(), "");
+        sl_route_keeper(&route, now, 3, 8);
+        orders();
+        RECEIVE(HERE, .term = 8);
+        /* The next keeper learns of the grant before the request arrives. */
+        assert_string_equal(
+            orders(), leaves == 1
+                          ? "CLOCK 1000\nCLIENT ann\nRECLAIM 0 k 5 left 10025\nREADY\n"
+                          : "CLOCK 1000\ndescribe 1\nRECLAIM 1 k 5 left 10025\n"
+                            "READY\nDO 1 waited 0: ACQUIRE\n");
+        if (leaves == 0) leave(1);
+        sl_ledger_drop(&route.ledger, sl_ledger_find(&route.ledger, 5));
+    }
+}
+
 UNIT_TEST(a_withdrawal_spares_the_grants_that_the_client_knows)
 {
     open_route(7);

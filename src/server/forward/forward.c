@@ -124,6 +124,7 @@ static void describe_request(struct request *r)
         .key = r->key,
         .fence = r->verb == SL_VERB_RELEASE ? r->fence : 0,
         .lease_ms = r->verb == SL_VERB_ACQUIRE ? r->want.lease_ms : 0,
+        .named = r->verb == SL_VERB_ACQUIRE && r->id.n > 0 && r->want.lease_ms > 0,
         .id = has_id ? r->at[2] : (struct sl_bytes){NULL, 0}};
 }
 

@@ -293,9 +293,11 @@ static void move_clients(struct server *s)
 
 /* --- Orders ---------------------------------------------------------------------------------- */
 
-/* A grant that was not acknowledged may be in the journal, so the next keeper must release it. */
+/* A grant that was not acknowledged may be in the journal, so the next keeper must release it. If the
+ * request has an id, the client may have repeated it through another node, so the grant stays. */
 static void withdraw_own(struct request *r, const struct sl_grant *g)
 {
+    if (r->id.n > 0) return;
     struct session *n = r->c->session;
     sl_route_withdraw_own(&r->s->forward->node.route, r->s->now.ms, &n->s, r->key,
                           g->fence, g->lease_ms);
