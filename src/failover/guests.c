@@ -301,7 +301,7 @@ uint32_t sl_guests_ledgers(const struct sl_guests *g, sl_ms now_ms, uint32_t mem
 /* --- The lock table --------------------------------------------------------------------------- */
 
 size_t sl_guests_held(struct sl_guests *g, struct sl_now now, const struct sl_guest *n,
-                      struct sl_bytes key, sl_fence fence, bool fresh,
+                      sl_ms came_ms, struct sl_bytes key, sl_fence fence, bool fresh,
                       struct sl_failover_message out[2])
 {
     struct sl_grant_view v;
@@ -314,7 +314,7 @@ size_t sl_guests_held(struct sl_guests *g, struct sl_now now, const struct sl_gu
     out[count++] = (struct sl_failover_message){.type = SL_FAILOVER_HELD,
                                                 .session = n->id,
                                                 .yes = fresh,
-                                                .ms = now.ms - n->came_ms,
+                                                .ms = now.ms - came_ms,
                                                 .key = key,
                                                 .grant = v};
     return count;

@@ -164,10 +164,11 @@ void sl_guests_unlinked(struct sl_guests *g, sl_ms now_ms, uint32_t node);
 
 /* --- The lock table --------------------------------------------------------------------------- */
 
-/* A guest took (`fresh`) or extended a grant. Sets `out` to the messages that the caller must send to
- * the guest's node before the reply, and returns their number. */
+/* A guest took (`fresh`) or extended a grant; its command arrived at the keeper at came_ms. Sets `out` to
+ * the messages that the caller must send to the guest's node before the reply, and returns their
+ * number. */
 size_t sl_guests_held(struct sl_guests *g, struct sl_now now, const struct sl_guest *n,
-                      struct sl_bytes key, sl_fence fence, bool fresh,
+                      sl_ms came_ms, struct sl_bytes key, sl_fence fence, bool fresh,
                       struct sl_failover_message out[2]);
 
 /* A grant has ended. If the end must be durable, it is. `at_once`: the holder may not know of the end. */

@@ -10,6 +10,7 @@
  *     RECLAIM session age grant            LOST session fence
  *     READY age                            HERE term
  *     DO session waited resp3 last bytes   SAY session what tx bytes
+ *                                          OUTCOME session key id bytes
  *     ORIGIN session origin
  *     CLIENT session name address          CLIENT 0 name address
  *     END session cut                      CUT session
@@ -31,6 +32,9 @@
  * this one, because no client knows of them. With FAIL, a node reports that it has rejected a command
  * of a transaction; with LOST, the keeper rejects a grant.
  *
+ * If a DO has NOTIFY and waits, its reply is QUEUED, and OUTCOME follows later: the reply that the
+ * request would have had without NOTIFY. Meanwhile the session sends other commands.
+ *
  * The time in NOTE is by the receiver's clock. NOTED answers MARK: the node has recorded all notes
  * before it. The age in RECLAIM is the time since HERE arrived; in READY, it is the time for which the
  * ledger has been complete. With COMPLETE, the keeper declares the ledger complete: it has sent the
@@ -51,6 +55,7 @@
 #define SL_FAILOVER_MESSAGE_MAP(MESSAGE) \
     MESSAGE(DO, "smylb")                 \
     MESSAGE(SAY, "swxb")                 \
+    MESSAGE(OUTCOME, "sknb")             \
     MESSAGE(HELD, "symr")                \
     MESSAGE(GONE, "g")                   \
     MESSAGE(NOTE, "mr")                  \
@@ -92,6 +97,7 @@ enum sl_failover_message_type {
 #define SL_GONE_MAX 60u /* Maximum fences in one GONE. */
 
 /* All bytes are borrowed. */
+struct sl_route_request;
 struct sl_failover_message {
     enum sl_failover_message_type type;
     uint64_t term;    /* t  The term. */
@@ -107,13 +113,16 @@ struct sl_failover_message {
     sl_fence fence;  /* f  The fence of a grant. MARK, NOTED: the number of a note. */
     enum sl_peer_state sight; /* v  How the sender sees the keeper. */
     struct sl_bytes key;      /* k  The key; also the key of the grant. */
-    struct sl_bytes name;     /* n  The name of a client. */
+    struct sl_bytes name;     /* n  The name of a client. OUTCOME: the REQUEST id. */
     struct sl_bytes address;  /* a  The address of a client. */
     struct sl_bytes channel;  /* c  The channel of an event. */
     struct sl_bytes bytes; /* b  A command, a reply, a name of a command, an event. */
     struct sl_grant_view grant; /* r  A grant, with `key` (record.h). */
     const sl_fence *gone;       /* g  Fences of grants that have ended. */
     size_t gone_count;
+    /* Not sent. HELD, OUTCOME: the receiver's request with NOTIFY that has this key and id; NULL:
+     * none. */
+    struct sl_route_request *request;
 };
 
 /* Write a message. */

@@ -51,6 +51,7 @@ int sl_route_session_begin(struct sl_route *r, struct sl_route_session *n,
         .id = session->id, .session = session, .known = true};
     sl_list_init(&n->held);
     sl_list_init(&n->due);
+    sl_list_init(&n->pending);
     sl_list_append(&r->sessions, &n->all);
     sl_index_put(&r->by_id, n, hash_session(n, &r->by_id));
     return SLUICE_OK;
@@ -90,8 +91,9 @@ void sl_route_close_session(struct sl_route *r, struct sl_route_session *n,
 static void answer(struct sl_route *r, struct sl_route_request *q,
                    enum sl_route_answer why)
 {
-    q->session->answer = why;
-    is_due(r, q->session);
+    assert(sl_list_empty(&q->place));
+    q->answer = why;
+    sl_list_append(&r->answering, &q->place);
 }
 
 /* --- The queue ------------------------------------------------------------------------------- */
@@ -99,35 +101,80 @@ static void answer(struct sl_route *r, struct sl_route_request *q,
 void sl_route_unlist(struct sl_route *r, struct sl_route_request *q)
 {
     if (sl_list_empty(&q->place)) return;
-    assert((q->sent ? r->sent_count : r->queued_count) > 0);
     sl_list_remove(&q->place);
-    if (q->sent) r->sent_count--;
-    else r->queued_count--;
-    q->sent = false;
+    if (q->answer != SL_ROUTE_NO_ANSWER) return;
+    size_t *count = q->queued ? &r->waiting_count
+                    : q->sent ? &r->sent_count
+                              : &r->queued_count;
+    assert(*count > 0);
+    --*count;
+    q->sent = q->queued = false;
 }
 
-/* Insert a request into the queue, in order of arrival. Search from the end, because most requests
- * are newer than all others in the queue. */
-static void enqueue(struct sl_route *r, struct sl_route_request *q)
+static bool is_older(const struct sl_route_request *a, const struct sl_route_request *b)
 {
-    struct sl_list *at = r->queued.prev;
-    sl_route_unlist(r, q);
-    q->sent_bytes = 0;
-    while (at != &r->queued &&
-           sl_container_of(at, struct sl_route_request, place)->arrived_ms >
-               q->arrived_ms)
+    return a->arrived_ms < b->arrived_ms ||
+           (a->arrived_ms == b->arrived_ms && a->number < b->number);
+}
+
+/* Insert a request into a list, in order of arrival. Search from the end, because most requests are
+ * newer than all others in the list. */
+static void insert(struct sl_list *list, struct sl_route_request *q)
+{
+    struct sl_list *at = list->prev;
+    while (at != list &&
+           is_older(q, sl_container_of(at, struct sl_route_request, place)))
         at = at->prev;
     sl_list_append(at->next, &q->place);
+}
+
+/* Add a request to the queue, or to the pending requests of its session, which sends the oldest one
+ * first. */
+static void enqueue(struct sl_route *r, struct sl_route_request *q)
+{
+    struct sl_route_session *n = q->session;
+    struct sl_route_request *first = n->request;
+    sl_route_unlist(r, q);
+    q->sent_bytes = 0;
     r->queued_count++;
+    if (first != NULL && first != q) {
+        bool is_free = !first->sent && first->sent_bytes == 0 &&
+                       first->answer == SL_ROUTE_NO_ANSWER && !n->settle;
+        if (!is_free || !is_older(q, first)) {
+            insert(&n->pending, q);
+            return;
+        }
+        sl_list_remove(&first->place);
+        insert(&n->pending, first);
+    }
+    n->request = q;
+    insert(&r->queued, q);
+}
+
+/* The request of a session has ended, or the keeper has queued it: send the next one. */
+static void next_turn(struct sl_route *r, struct sl_route_session *n)
+{
+    n->request = NULL;
+    n->settle = false;
+    if (sl_list_empty(&n->pending)) return;
+    enqueue(r, sl_container_of(n->pending.next, struct sl_route_request, place));
 }
 
 void sl_route_end_request(struct sl_route *r, struct sl_route_request *q)
 {
     struct sl_route_session *n = q->session;
     sl_route_unlist(r, q);
-    if (n->request == q) n->request = NULL;
-    n->answer = SL_ROUTE_NO_ANSWER;
-    n->settle = false;
+    q->answer = SL_ROUTE_NO_ANSWER;
+    if (n->request == q) next_turn(r, n);
+}
+
+void sl_route_queued(struct sl_route *r, struct sl_route_request *q)
+{
+    sl_route_unlist(r, q);
+    q->queued = true;
+    sl_list_append(&r->waiting, &q->place);
+    r->waiting_count++;
+    next_turn(r, q->session);
 }
 
 sl_ms sl_route_quiet_ms(const struct sl_route *r, sl_ms now_ms)
@@ -160,10 +207,12 @@ sl_fence sl_route_released(const struct sl_route *r, const struct sl_route_sessi
 void sl_route_submit(struct sl_route *r, struct sl_route_session *n,
                      struct sl_route_request *q)
 {
-    assert(n->known && n->request == NULL);
-    n->request = q;
+    assert(n->known);
     q->session = n;
-    q->sent = q->had_record = false;
+    q->sent = q->queued = q->had_record = false;
+    q->unanswered = 0;
+    q->answer = SL_ROUTE_NO_ANSWER;
+    q->number = ++r->submitted;
     sl_list_init(&q->place);
     enqueue(r, q);
 }
@@ -177,15 +226,14 @@ void sl_route_knows(struct sl_route_session *n, sl_fence fence)
  * grant, forget it; if the keeper may have granted a lease, withdraw it. The session gets another
  * origin, so the withdrawal never matches a later grant. A grant with an id stays, because the client
  * may have repeated the request through another node. */
-static void withdraw_grant(struct sl_route *r, sl_ms now_ms,
-                           const struct sl_route_request *q)
+static void withdraw_grant(struct sl_route *r, sl_ms now_ms, struct sl_route_request *q)
 {
     struct sl_route_session *n = q->session;
-    if (q->verb != SL_ROUTE_ACQUIRE || !q->sent) return;
-    struct sl_record *x = n->unanswered == 0
+    if (q->verb != SL_ROUTE_ACQUIRE || (!q->sent && !q->queued)) return;
+    struct sl_record *x = q->unanswered == 0
                               ? NULL
-                              : sl_ledger_find(&r->ledger, n->unanswered);
-    n->unanswered = 0;
+                              : sl_ledger_find(&r->ledger, q->unanswered);
+    q->unanswered = 0;
     if (q->named) return;
     if (x != NULL) sl_ledger_drop(&r->ledger, x);
     if (q->lease_ms == 0 || n->origin == 0) return;
@@ -243,7 +291,7 @@ bool sl_route_leave(struct sl_route *r, struct sl_route_session *n, bool cut,
                     struct sl_failover_message *out)
 {
     if (!n->known) return false;
-    assert(n->request == NULL);
+    assert(n->request == NULL && sl_list_empty(&n->pending));
     sl_ledger_leave(&r->ledger, &n->held);
     sl_route_tx_ended(n);
     sl_index_remove(&r->by_id, n, hash_session(n, &r->by_id));
@@ -330,6 +378,10 @@ void sl_route_end(struct sl_route *r, sl_ms now_ms)
     while (!sl_list_empty(&r->sent))
         settle_or_requeue(
             r, now_ms, sl_container_of(r->sent.next, struct sl_route_request, place));
+    while (!sl_list_empty(&r->waiting))
+        settle_or_requeue(
+            r, now_ms,
+            sl_container_of(r->waiting.next, struct sl_route_request, place));
     for (struct sl_list *i = r->sessions.next; i != &r->sessions; i = i->next) {
         struct sl_route_session *n = sl_container_of(i, struct sl_route_session, all);
         if (n->half_replied) sl_route_close_session(r, n, SL_ROUTE_HALF_REPLIED);
@@ -345,7 +397,7 @@ void sl_route_settle(struct sl_route *r, struct sl_route_session *n,
         answer(r, n->request, SL_ROUTE_UNKNOWN);
         return;
     }
-    n->request = NULL;
+    n->request = NULL; /* The caller has freed it. */
     next->settles = true;
     sl_route_submit(r, n, next);
 }
@@ -388,6 +440,14 @@ void sl_route_lead(struct sl_route *r, sl_ms now_ms, uint32_t self, uint64_t ter
 
 void sl_route_resume(struct sl_route *r)
 {
+    for (struct sl_list *i = r->sessions.next; i != &r->sessions; i = i->next) {
+        struct sl_route_session *n = sl_container_of(i, struct sl_route_session, all);
+        while (!sl_list_empty(&n->pending)) {
+            struct sl_list *q = n->pending.next;
+            sl_list_remove(q);
+            sl_list_append(&r->queued, q);
+        }
+    }
     while (!sl_list_empty(&r->queued)) {
         struct sl_list *i = r->queued.next;
         sl_list_remove(i);
@@ -449,12 +509,12 @@ static void cut_off_unleased(struct sl_route *r, sl_ms now_ms)
  * longer by this time, because it answers none before it has read the journal and the reports of the nodes. */
 #define REPORTS_MS 5000
 
-static void give_up_waiting(struct sl_route *r, sl_ms now_ms)
+/* Answer the first requests of a list that have waited for so long. */
+static void give_up_list(struct sl_route *r, const struct sl_list *list, sl_ms now_ms,
+                         sl_ms patience_ms)
 {
-    if (r->without_since_ms == SL_NEVER && !r->leads) return;
-    sl_ms patience_ms = r->settings.keeper_wait_ms + (r->leads ? REPORTS_MS : 0);
-    while (!sl_list_empty(&r->queued)) {
-        struct sl_route_request *q = sl_container_of(r->queued.next,
+    while (!sl_list_empty(list)) {
+        struct sl_route_request *q = sl_container_of(list->next,
                                                      struct sl_route_request, place);
         sl_ms since = r->leads || q->arrived_ms > r->without_since_ms
                           ? q->arrived_ms
@@ -462,7 +522,16 @@ static void give_up_waiting(struct sl_route *r, sl_ms now_ms)
         if (now_ms - since < patience_ms) break;
         sl_route_unlist(r, q);
         answer(r, q, q->settles ? SL_ROUTE_ASK_LATER : SL_ROUTE_NO_KEEPER);
+        if (list == &r->queued)
+            give_up_list(r, &q->session->pending, now_ms, patience_ms);
     }
+}
+
+static void give_up_waiting(struct sl_route *r, sl_ms now_ms)
+{
+    if (r->without_since_ms == SL_NEVER && !r->leads) return;
+    give_up_list(r, &r->queued, now_ms,
+                 r->settings.keeper_wait_ms + (r->leads ? REPORTS_MS : 0));
 }
 
 void sl_route_second(struct sl_route *r, sl_ms now_ms, bool listens)
@@ -505,6 +574,8 @@ void sl_route_init(struct sl_route *r, const struct sl_route_settings *s, sl_ms 
     sl_list_init(&r->queued);
     sl_list_init(&r->sent);
     sl_list_init(&r->resuming);
+    sl_list_init(&r->waiting);
+    sl_list_init(&r->answering);
 }
 
 void sl_route_free(struct sl_route *r)
@@ -520,24 +591,34 @@ void sl_route_free(struct sl_route *r)
 
 #define must(so, what) assert((so) && what)
 
-static size_t check_list(const struct sl_list *list, bool sent)
+static size_t check_list(const struct sl_route *r, const struct sl_list *list)
 {
     size_t n = 0;
     for (const struct sl_list *i = list->next; i != list; i = i->next, n++) {
         const struct sl_route_request *q = sl_container_of(
             i, const struct sl_route_request, place);
-        must(q->sent == sent, "a request knows whether it was sent");
-        must(q->session->request == q, "a session knows its request");
+        must(q->sent == (list == &r->sent), "a request knows whether it was sent");
+        must(q->queued == (list == &r->waiting),
+             "a request knows whether the keeper has queued it");
+        must((q->answer != SL_ROUTE_NO_ANSWER) == (list == &r->answering),
+             "a request that is answered has a reason");
+        if (list == &r->sent || list == &r->queued)
+            must(q->session->request == q, "a session sends one request at a time");
+        if (list == &r->waiting)
+            must(q->notify && q->session->request != q, "only NOTIFY is queued");
     }
     return n;
 }
 
 void sl_route_check(const struct sl_route *r)
 {
-    size_t queued = check_list(&r->queued, false) + check_list(&r->resuming, false);
-    must(queued == r->queued_count, "queued requests are counted");
-    must(check_list(&r->sent, true) == r->sent_count, "sent requests are counted");
-    must(r->open || r->sent_count == 0, "a sent request has a route");
+    size_t queued = check_list(r, &r->queued) + check_list(r, &r->resuming);
+    check_list(r, &r->answering);
+    must(check_list(r, &r->sent) == r->sent_count, "sent requests are counted");
+    must(check_list(r, &r->waiting) == r->waiting_count,
+         "waiting requests are counted");
+    must(r->open || r->sent_count + r->waiting_count == 0,
+         "a sent request has a route");
     must(!r->open || !r->handing, "a route opens after the handover");
     must(!r->confirmed || r->open, "a keeper confirms what was sent");
     must((!r->open && !r->handing) || !r->leads, "a keeper has no route");
@@ -553,8 +634,11 @@ void sl_route_check(const struct sl_route *r)
         must(n->request == NULL || n->request->session == n,
              "a request knows its session");
         must(n->tx != 0 || n->tx_request.n == 0, "only a transaction has a REQUEST id");
-        must((n->answer == SL_ROUTE_NO_ANSWER && !n->settle) || n->request != NULL,
-             "only a request is answered");
+        must(!n->settle || n->request != NULL, "only a request is settled");
+        must(n->request != NULL || sl_list_empty(&n->pending),
+             "a request is pending because of another one");
+        queued += check_list(r, &n->pending);
     }
+    must(queued == r->queued_count, "queued requests are counted");
     must(sessions == r->by_id.count, "sessions are counted");
 }

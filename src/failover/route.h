@@ -11,7 +11,8 @@
  * README.md states the rules.
  *
  * The caller owns sessions and requests and embeds these structs in its own, so the route needs no
- * memory for them, and an order cannot fail. A session has at most one request at a time.
+ * memory for them, and an order cannot fail. A session sends one request at a time, and waits for the
+ * reply before it sends the next one. Requests with NOTIFY that the keeper has queued do not count.
  *
  * Calls that the caller makes while it carries out an order add orders to the same sequence: fetch
  * them in the same loop, not in a nested one. */
@@ -35,30 +36,6 @@ enum sl_route_verb {
     SL_ROUTE_TX, /* Another command of a transaction. */
 };
 
-struct sl_route_request {
-    /* The caller sets these before sl_route_submit(). Bytes are borrowed until the request ends. */
-    enum sl_route_verb verb;
-    bool waits;   /* Its options allow a long wait. */
-    bool resp3;   /* The reply is in the format of RESP3. */
-    bool settles; /* TX.OUTCOME, sent in place of a TX.COMMIT whose reply was lost. */
-    sl_ms arrived_ms;
-    struct sl_bytes bytes;   /* The encoded command. */
-    struct sl_bytes id;      /* TX_BEGIN: the REQUEST id; n 0: none. */
-    bool named;              /* ACQUIRE with a lease and a REQUEST id. */
-    struct sl_bytes key;     /* ACQUIRE */
-    sl_ms lease_ms;          /* ACQUIRE; 0: without a lease. */
-    sl_fence fence;          /* RELEASE: the fence that the client gave; 0: none, */
-    sl_fence released_fence; /* and sl_route_released(). */
-
-    /* Private. */
-    struct sl_route_session *session;
-    struct sl_list place; /* In one of the lists of the route. */
-    bool sent;            /* The request was sent to the keeper. */
-    bool had_record;      /* RELEASE: the grant was in the ledger. */
-    size_t sent_bytes;
-    sl_ms sent_ms;
-};
-
 /* Why a request is answered without the keeper. */
 enum sl_route_answer {
     SL_ROUTE_NO_ANSWER,
@@ -69,6 +46,35 @@ enum sl_route_answer {
     SL_ROUTE_ASK,     /* TX.OUTCOME can tell; */
     SL_ROUTE_ASK_LATER, /* TX.OUTCOME can tell when there is a keeper. */
     SL_ROUTE_NO_KEEPER,
+};
+
+struct sl_route_request {
+    /* The caller sets these before sl_route_submit(). Bytes are borrowed until the request ends. */
+    enum sl_route_verb verb;
+    bool waits;   /* Its options allow a long wait. */
+    bool resp3;   /* The reply is in the format of RESP3. */
+    bool settles; /* TX.OUTCOME, sent in place of a TX.COMMIT whose reply was lost. */
+    sl_ms arrived_ms;
+    struct sl_bytes bytes;   /* The encoded command. */
+    struct sl_bytes id;      /* TX_BEGIN: the REQUEST id; n 0: none. */
+    bool named;              /* ACQUIRE with a lease and a REQUEST id. */
+    bool notify;             /* ACQUIRE ... NOTIFY */
+    struct sl_bytes key;     /* ACQUIRE */
+    sl_ms lease_ms;          /* ACQUIRE; 0: without a lease. */
+    sl_fence fence;          /* RELEASE: the fence that the client gave; 0: none, */
+    sl_fence released_fence; /* and sl_route_released(). */
+
+    /* Private. */
+    struct sl_route_session *session;
+    struct sl_list place; /* In one of the lists of the route, or in session.pending. */
+    uint64_t number;      /* The order of sl_route_submit(). */
+    bool sent;   /* The request was sent to the keeper, which has not replied. */
+    bool queued; /* The keeper has replied QUEUED. */
+    sl_fence unanswered; /* A grant of the keeper whose reply has not arrived yet. */
+    enum sl_route_answer answer;
+    bool had_record; /* RELEASE: the grant was in the ledger. */
+    size_t sent_bytes;
+    sl_ms sent_ms;
 };
 
 /* Why the connection of a client is closed. */
@@ -94,15 +100,15 @@ struct sl_route_session {
     sl_fence known_fence;     /* The highest fence that the client knows. */
     struct sl_list all;       /* In route.sessions. */
     struct sl_list held;      /* Its records in the ledger. */
-    struct sl_route_request *request; /* Queued or sent; NULL: none. */
-    sl_fence unanswered; /* A grant of the keeper whose reply has not arrived yet. */
-    uint64_t tx;         /* Its transaction at the keeper; 0: none. */
+    struct sl_route_request *request; /* The next one to send, or sent; NULL: none. */
+    struct sl_list
+        pending; /* Requests that are sent after that one, in order of arrival. */
+    uint64_t tx; /* Its transaction at the keeper; 0: none. */
     struct sl_bytes tx_request; /* The REQUEST id of its TX.BEGIN; owned; n 0: none. */
     bool half_replied;          /* The client has received part of a reply. */
     /* Orders that are due. */
     struct sl_list due; /* In route.due. */
     bool tx_lost, settle;
-    enum sl_route_answer answer;
     enum sl_route_close close;
 };
 
@@ -113,6 +119,7 @@ enum sl_route_order_type {
     SL_ROUTE_ORDER_REPLY, /* The reply to `request` is `bytes`. `late`: it is a grant after a
                               * wait, with this fence; if the client has left meanwhile, call
                               * sl_route_take_back() instead. */
+    SL_ROUTE_ORDER_QUEUED, /* The keeper has queued `request`, which has NOTIFY. Its reply follows later. */
     SL_ROUTE_ORDER_ANSWER,  /* Answer `request` for the reason `answer`. */
     SL_ROUTE_ORDER_SETTLE,  /* Replace `request` with TX.OUTCOME `bytes`, and call
                               * sl_route_settle(). */
@@ -184,7 +191,11 @@ struct sl_route {
     struct sl_list sessions;               /* The same. */
     struct sl_list due;                    /* Sessions with orders. */
     struct sl_list queued, sent, resuming; /* Requests, in order of arrival. */
-    size_t queued_count, sent_count;
+    struct sl_list waiting;   /* Requests with NOTIFY that the keeper has queued. */
+    struct sl_list answering; /* Requests that are answered without the keeper. */
+    /* queued_count includes resuming and pending requests. */
+    size_t queued_count, sent_count, waiting_count;
+    uint64_t submitted; /* The number of the last request. */
 
     /* Messages that are due, besides those of records and requests. */
     bool come_due, clock_due, listen_due;
@@ -232,7 +243,8 @@ bool sl_route_gives_up(struct sl_route *r, sl_ms now_ms);
 sl_fence sl_route_released(const struct sl_route *r, const struct sl_route_session *n,
                            struct sl_bytes key, sl_fence fence);
 
-/* Queue a request of a session. */
+/* Queue a request of a session. While another one is queued or sent, only requests with NOTIFY, or
+ * requests that follow them, may be added. */
 void sl_route_submit(struct sl_route *r, struct sl_route_session *n,
                      struct sl_route_request *q);
 

@@ -18,6 +18,9 @@ void sl_route_unlist(struct sl_route *r, struct sl_route_request *q);
 /* Remove a request that has ended from its session and from its list. */
 void sl_route_end_request(struct sl_route *r, struct sl_route_request *q);
 
+/* The keeper has queued a request with NOTIFY. */
+void sl_route_queued(struct sl_route *r, struct sl_route_request *q);
+
 /* Take a record out of the ledger, and make the message that asks the keeper to release the grant.
  * The record is freed at the next call, because the message borrows its key. */
 void sl_route_drop(struct sl_route *r, struct sl_record *x,

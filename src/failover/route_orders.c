@@ -28,14 +28,24 @@ static bool next_of_session(struct sl_route *r, struct sl_route_order *out)
         out->type = SL_ROUTE_ORDER_SETTLE;
         out->bytes = n->tx_request;
         n->settle = false;
-    } else if (n->answer != SL_ROUTE_NO_ANSWER) {
-        out->type = SL_ROUTE_ORDER_ANSWER;
-        out->answer = n->answer;
-        sl_route_end_request(r, q);
     } else {
         sl_list_remove(&n->due);
         return next_of_session(r, out);
     }
+    return true;
+}
+
+/* Answer the next request that is answered without the keeper. */
+static bool next_answer(struct sl_route *r, struct sl_route_order *out)
+{
+    if (sl_list_empty(&r->answering)) return false;
+    struct sl_route_request *q = sl_container_of(r->answering.next,
+                                                 struct sl_route_request, place);
+    *out = (struct sl_route_order){.type = SL_ROUTE_ORDER_ANSWER,
+                                   .session = q->session,
+                                   .request = q,
+                                   .answer = q->answer};
+    sl_route_end_request(r, q);
     return true;
 }
 
@@ -217,7 +227,8 @@ bool sl_route_next(struct sl_route *r, sl_ms now_ms, bool has_space,
         *out = r->order;
         return true;
     }
-    if (next_of_session(r, out) || next_resumed(r, out)) return true;
+    if (next_of_session(r, out) || next_answer(r, out) || next_resumed(r, out))
+        return true;
     if (!r->leads && next_message(r, now_ms, out)) return true;
     if ((r->handing || r->open) && has_space && next_withdrawal(r, out)) return true;
     if (r->handing) {

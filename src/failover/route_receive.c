@@ -63,13 +63,38 @@ static void receive_reply(struct sl_route *r, struct sl_route_request *q, uint64
         o.bytes = (struct sl_bytes){":1\r\n", 4};
     else if (q->verb == SL_ROUTE_ACQUIRE && q->waits && is_grant(reply)) {
         o.late = true;
-        o.fence = n->unanswered;
+        o.fence = q->unanswered;
     }
-    sl_route_knows(n, n->unanswered);
-    n->unanswered = 0;
+    sl_route_knows(n, q->unanswered);
+    q->unanswered = 0;
     note_transaction(q, tx);
     sl_route_end_request(r, q);
     order(r, o);
+}
+
+static bool is_queued(struct sl_bytes reply)
+{
+    static const char queued[] = "+QUEUED\r\n";
+    return sl_bytes_equal(reply, (struct sl_bytes){queued, sizeof queued - 1});
+}
+
+/* Handle the reply to a command of a session. */
+static void receive_last(struct sl_route *r, struct sl_route_request *q,
+                         const struct sl_failover_message *m)
+{
+    if (!q->notify || !is_queued(m->bytes)) {
+        receive_reply(r, q, m->tx, m->bytes);
+        return;
+    }
+    sl_route_queued(r, q);
+    order(r, (struct sl_route_order){.type = SL_ROUTE_ORDER_QUEUED, .request = q});
+}
+
+static void receive_outcome(struct sl_route *r, const struct sl_failover_message *m)
+{
+    struct sl_route_request *q = m->request;
+    if (q == NULL || !q->queued) return; /* The client has left, or has sent CANCEL. */
+    receive_reply(r, q, q->session->tx, m->bytes);
 }
 
 static void receive_say(struct sl_route *r, const struct sl_failover_message *m)
@@ -77,8 +102,7 @@ static void receive_say(struct sl_route *r, const struct sl_failover_message *m)
     struct sl_route_session *n = sl_route_session_find(r, m->session);
     if (n == NULL) return; /* The client has left, so nobody waits for the reply. */
     n->half_replied = m->what == SL_SAY_MORE;
-    if (n->request != NULL && m->what == SL_SAY_LAST)
-        receive_reply(r, n->request, m->tx, m->bytes);
+    if (n->request != NULL && m->what == SL_SAY_LAST) receive_last(r, n->request, m);
     else /* A push, or a part of a reply. */
         order(r, (struct sl_route_order){
                      .type = SL_ROUTE_ORDER_PUSH, .session = n, .bytes = m->bytes});
@@ -121,12 +145,14 @@ static void receive_held(struct sl_route *r, sl_ms now_ms,
                          struct sl_bytes address)
 {
     struct sl_route_session *n = sl_route_session_find(r, m->session);
-    struct sl_route_request *q = n == NULL ? NULL : n->request;
+    struct sl_route_request *q = n == NULL            ? NULL
+                                 : m->request != NULL ? m->request
+                                                      : n->request;
     struct sl_grant_view v = m->grant;
     bool fresh = m->yes;
     if (!fresh) sl_noted_client_take(&r->noted, &v);
     /* The client has left, so nobody waits for the reply. */
-    if (q == NULL || !q->sent) return;
+    if (q == NULL || (!q->sent && !q->queued)) return;
     if (fresh) {
         v.name = name;
         v.address = address;
@@ -135,7 +161,7 @@ static void receive_held(struct sl_route *r, sl_ms now_ms,
                                       last_end(now_ms, v.left_ms),
                                       sure_end(q->sent_ms, m->ms, v.left_ms));
     put_record(r, now_ms, &x, fresh ? &n->held : NULL);
-    if (fresh) n->unanswered = v.fence;
+    if (fresh) q->unanswered = v.fence;
 }
 
 /* Handle NOTE: a grant of a client of the keeper's own node, or one that this ledger lacks. */
@@ -208,6 +234,7 @@ void sl_route_receive(struct sl_route *r, sl_ms now_ms, uint32_t from,
     if (!r->open && !r->handing) return; /* The message belongs to an old route. */
     switch (m->type) {
         case SL_FAILOVER_SAY: receive_say(r, m); break;
+        case SL_FAILOVER_OUTCOME: receive_outcome(r, m); break;
         case SL_FAILOVER_HELD: receive_held(r, now_ms, m, name, address); break;
         case SL_FAILOVER_NOTE: receive_note(r, now_ms, m); break;
         case SL_FAILOVER_MARK: r->mark = m->fence; break;

@@ -81,6 +81,8 @@ struct request {
     struct sl_bytes extra;
     uint64_t ticket; /* Identifies the request to its arbiter; 0: not assigned yet. */
     sl_ms arrived_ms;
+    sl_ms
+        came_ms; /* When it arrived at this node; a forwarded one arrived at another node before. */
     enum sl_verb verb;
     bool answered;
     bool kept;
@@ -182,11 +184,13 @@ static inline void sl_request_init(struct request *r, struct call *call,
     r->n = call->n;
     r->key = r->id = r->extra = (struct sl_bytes){NULL, 0};
     r->ticket = 0;
+    r->came_ms = call->s->now.ms;
     r->arrived_ms = plain ? call->s->now.ms : sl_request_arrival_ms(call);
     r->verb = verb;
     r->answered = r->kept = r->waits = r->notify = r->begun = false;
     r->queued = call->queued != NULL;
     r->settles = call->resumed != NULL && call->resumed->settles;
+    if (call->resumed != NULL) r->came_ms = call->resumed->came_ms;
 }
 
 /* Choose the arbiter and pass it the request. The arbiter answers the request, or keeps it and
@@ -198,7 +202,7 @@ void sl_request_submit(struct request *r);
 bool sl_request_reserve(struct request *r);
 
 /* Move the request to the heap, to answer it later. A new request with NOTIFY is answered with
- * QUEUED. Returns the kept request. Answer only this one: the original is no longer valid. Returns NULL if out of memory; the request has then been
+ * QUEUED, unless the keeper decides that. Returns the kept request. Answer only this one: the original is no longer valid. Returns NULL if out of memory; the request has then been
  * answered with an error. A request that is already kept is returned unchanged. */
 struct request *sl_request_keep(struct request *r);
 
@@ -212,6 +216,10 @@ struct request *sl_request_replace(struct request *r, const struct sl_bytes *at,
 void sl_request_answer(struct request *r, const struct answer *a);
 void sl_request_answer_status(struct request *r, int status);
 void sl_request_answer_number(struct request *r, int64_t number);
+
+/* The keeper has queued a kept request with NOTIFY: answer it with QUEUED, if that was not done, and let
+ * its connection run the next command. */
+void sl_request_queue(struct request *r);
 
 /* Begin to write the reply of a kept request, and return the writer. Call sl_request_end() next. */
 struct sl_resp_writer *sl_request_out(struct request *r);

@@ -295,6 +295,7 @@ static void do_route_order(struct ksim_world *w, uint32_t i,
             KSIM_TRACE(w, "n%u asks for the outcome of a commit", i + 1);
             ksim_serve_settle(w, i, c, o->bytes);
             break;
+        case SL_ROUTE_ORDER_QUEUED: /* No simulated client uses NOTIFY. */
         case SL_ROUTE_ORDER_BEGUN:
         case SL_ROUTE_ORDER_PUBLISH: break;
     }

@@ -224,7 +224,8 @@ static void notify_held(struct ksim_world *w, uint32_t i, struct ksim_conn *c,
     struct ksim_node *n = &w->nodes[i];
     struct sl_failover_message m[2];
     size_t count = sl_guests_held(&n->f.guests, ksim_node_now(w, i), &c->guest,
-                                  ksim_key(c->command.key), fence, fresh, m);
+                                  c->guest.came_ms, ksim_key(c->command.key), fence,
+                                  fresh, m);
     for (size_t k = 0; k < count; k++) ksim_net_send(w, i, c->guest.node, &m[k]);
 }
 

@@ -453,6 +453,80 @@ def a_repeated_request_gets_its_grant_from_the_next_keeper(t):
         check_error(b("ACQUIRE", "long", "LEASE", 1000, "REQUEST", id_), "MISMATCH")
 
 
+def outcome(c, key, id_):
+    got = c.push()
+    check(got[:4], [b"lock", key.encode(), b"outcome", id_])
+    return got[4]
+
+
+@test
+def requests_with_notify_wait_through_every_node(t):
+    live = shared(t)
+    for n, node in enumerate(live.roles()):
+        a, holder = live.client(node, 3), live.client(live.roles()[(n + 1) % 3])
+        keys = ["notify%d.%d" % (n, i) for i in range(4)]
+        ids = {key: b"the id of %-16s" % key.encode() for key in keys}
+        fences = {key: holder.acquire(key, "LEASE", 60000) for key in keys}
+        for key in keys:
+            check(a("ACQUIRE", key, "LEASE", 60000, "WAIT", FOREVER, "REQUEST", ids[key], "NOTIFY"), "QUEUED")
+        check_error(a("ACQUIRE", keys[0], "LEASE", 60000, "WAIT", 1, "REQUEST", ids[keys[0]], "NOTIFY"), "ERR", "already")
+        check(a("CANCEL", keys[3], ids[keys[3]]), 1)
+        for key in reversed(keys):
+            check(holder("RELEASE", key, fences[key]), 1)
+        for key in reversed(keys[:3]):
+            got = outcome(a, key, ids[key])
+            check((len(got), got[2], got[5]), (6, 60000, 0))
+            fences[key] = got[0]
+        check(a("CHECK", keys[3], fences[keys[3]]), 0)
+        # Events of the grant are sent to the connection that has acquired it.
+        holder.send("ACQUIRE", keys[0], "LEASE", 60000, "WAIT", FOREVER, "PRIORITY", 1, "STEAL")
+        check(a.push(), [b"lock", keys[0].encode(), b"asked", fences[keys[0]]])
+        for key in keys[:3]:
+            check(a("RELEASE", key, fences[key]), 1)
+        fence = fence_of(holder.reply())
+        check(a("ACQUIRE", keys[0], "LEASE", 60000, "WAIT", 10, "REQUEST", b"another id 16 by", "NOTIFY"), "QUEUED")
+        check(outcome(a, keys[0], b"another id 16 by"), None)
+        holder("RELEASE", keys[0], fence)
+        check_that(a.quiet(), "each wait has one outcome")
+
+
+def notified_by_the_next_keeper(t, resigns):
+    with trio(t) as (live, keeper, one, two):
+        clients = [live.client(i, 3) for i in ((keeper, one, two) if resigns else (one, two))]
+        holder = live.client(one)
+        keys = ["k%d" % i for i in range(20)]
+        fences = {key: holder.acquire(key, "LEASE", 60000) for key in keys}
+        ids = {(c, key): b"client %d waits for %s" % (c, key.encode()) for c in range(len(clients)) for key in keys}
+        for key in keys:
+            for c, client in enumerate(clients):
+                check(client("ACQUIRE", key, "LEASE", 60000, "WAIT", FOREVER, "REQUEST", ids[c, key], "NOTIFY"),
+                      "QUEUED")
+        if resigns:
+            check_that(clients[0]("NODES", "RESIGN") > 0, "it replies with its term")
+        else:
+            live[keeper].kill()
+        for key in keys:
+            until(lambda: holder("RELEASE", key, fences[key]) == 1, "there is a keeper")
+        waits = set(ids.values())
+        while waits:
+            client = until(lambda: next((c for c in clients if c.pushes or c.ready()), None), "the next outcome")
+            _, key, what, id_, grant = client.push()
+            check((what, id_ in waits, len(grant)), (b"outcome", True, 6))
+            waits.remove(id_)
+            check(client("RELEASE", key, grant[0]), 1)
+        check_that(all(c.quiet() for c in clients), "each wait has one outcome")
+
+
+@test
+def requests_with_notify_keep_waiting_when_the_keeper_dies(t):
+    notified_by_the_next_keeper(t, False)
+
+
+@test
+def requests_with_notify_keep_waiting_when_the_keeper_resigns(t):
+    notified_by_the_next_keeper(t, True)
+
+
 @test
 def a_grant_that_was_repeated_is_not_withdrawn(t):
     """A node that was paused learns late that its clients have left. They have their grants through another node."""

@@ -437,7 +437,8 @@ static const char *held(const struct sl_guest *n, const char *key, sl_fence fenc
                         bool fresh)
 {
     struct sl_failover_message m[2];
-    size_t count = sl_guests_held(&guests, now, n, text(key), fence, fresh, m);
+    size_t count = sl_guests_held(&guests, now, n, n->came_ms, text(key), fence, fresh,
+                                  m);
     for (size_t i = 0; i < count; i++) say_message(n->node, &m[i]);
     return orders();
 }

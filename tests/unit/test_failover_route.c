@@ -19,6 +19,9 @@ static struct sl_election *election;
 static struct sl_route_session sessions[CLIENTS + 1]; /* By id, from 1. */
 static struct sl_session table_sessions[CLIENTS + 1];
 static struct sl_route_request requests[CLIENTS + 1];
+#define NOTIFIES 3
+static struct sl_route_request
+    notifies[NOTIFIES]; /* Of client 1; they say 10, 11, ... */
 static sl_ms now;
 static bool has_space, settles;
 static uint64_t withdrawn_origin; /* In the last WITHDRAW. */
@@ -59,6 +62,23 @@ static void submit(uint64_t client, struct sl_route_request q)
 /* The request of a client: its command is its verb and the id of the client. */
 #define SUBMIT(client, text_, ...) \
     submit(client, (struct sl_route_request){.bytes = text(text_), __VA_ARGS__})
+
+/* The i-th request of client 1 with NOTIFY. */
+static void notify(int i, const char *bytes)
+{
+    notifies[i] = (struct sl_route_request){.verb = SL_ROUTE_ACQUIRE,
+                                            .bytes = text(bytes),
+                                            .key = text("k"),
+                                            .lease_ms = 10000,
+                                            .waits = true,
+                                            .named = true,
+                                            .notify = true,
+                                            .arrived_ms = now};
+    table_sessions[1].id = 1;
+    sl_route_session_begin(&route, &sessions[1], &table_sessions[1]);
+    sl_route_submit(&route, &sessions[1], &notifies[i]);
+    sl_route_check(&route);
+}
 
 static void leave(uint64_t client)
 {
@@ -141,7 +161,9 @@ static void carry_out(const struct sl_route_order *o)
     static const char *const closes[] = {[SL_ROUTE_HALF_REPLIED] = "half replied",
                                          [SL_ROUTE_CUT_OFF] = "cut off",
                                          [SL_ROUTE_CLOSED] = "closed"};
-    int client = (int)(o->request != NULL   ? o->request - requests
+    bool notify = o->request >= notifies && o->request < notifies + NOTIFIES;
+    int client = (int)(notify               ? 10 + (o->request - notifies)
+                       : o->request != NULL ? o->request - requests
                        : o->session != NULL ? o->session - sessions
                                             : 0);
     struct sl_failover_message m;
@@ -153,6 +175,7 @@ static void carry_out(const struct sl_route_order *o)
             say("%d gets %.*s\n", client, (int)o->bytes.n, o->bytes.at);
             if (o->late && sl_route_take_back(&route, o->fence, &m)) say_message(&m);
             break;
+        case SL_ROUTE_ORDER_QUEUED: say("%d is queued\n", client); break;
         case SL_ROUTE_ORDER_ANSWER:
             say("%d gets %s\n", client, reasons[o->answer]);
             break;
@@ -789,7 +812,7 @@ UNIT_TEST(without_a_REQUEST_id_the_outcome_of_a_lost_commit_is_unknown)
     settles = false; /* Out of memory. */
     sl_route_keeper(&route, now, 3, 8);
     assert_string_equal(orders(),
-                        "1 gets UNKNOWN\n2 settles id-2\n2 gets UNKNOWN\nCOME 8\n");
+                        "2 settles id-2\n1 gets UNKNOWN\n2 gets UNKNOWN\nCOME 8\n");
 }
 
 UNIT_TEST(a_transaction_is_lost_with_its_keeper)
@@ -802,7 +825,7 @@ UNIT_TEST(a_transaction_is_lost_with_its_keeper)
     orders();
     sl_route_keeper(&route, now, 3, 8);
     assert_string_equal(orders(),
-                        "1 gets STALE\n2 gets OK\n4 lost its transaction\nCOME 8\n");
+                        "4 lost its transaction\n1 gets STALE\n2 gets OK\nCOME 8\n");
     RECEIVE(HERE, .term = 8);
     assert_string_equal(orders(),
                         "CLOCK 1000\nREADY\ndescribe 3\nDO 3 waited 0: TX.BEGIN\n");
@@ -887,6 +910,115 @@ UNIT_TEST(the_keeper_learns_that_the_node_rejected_a_command_of_a_transaction)
     assert_int_equal(m.type, SL_FAILOVER_FAIL);
     assert_int_equal(m.session, 1);
     assert_false(sl_route_failed(&route, &sessions[2], "TX.PUT", &m));
+}
+
+/* --- NOTIFY ------------------------------------------------------------------------------ */
+
+#define QUEUED \
+    RECEIVE(SAY, .session = 1, .what = SL_SAY_LAST, .bytes = text("+QUEUED\r\n"))
+
+UNIT_TEST(a_session_goes_on_while_the_keeper_has_queued_its_requests)
+{
+    open_route(7);
+    notify(0, "n0");
+    notify(1, "n1");
+    SUBMIT(1, "READ");
+    assert_string_equal(orders(), "describe 1\nDO 1 waited 0: n0\n");
+    QUEUED;
+    assert_string_equal(orders(), "10 is queued\nDO 1 waited 0: n1\n");
+    QUEUED;
+    assert_string_equal(orders(), "11 is queued\nDO 1 waited 0: READ\n");
+    RECEIVE(HELD, .session = 1, .yes = true, .key = text("k"), .request = &notifies[1],
+            .grant = {.fence = 5, .leased = true, .left_ms = 10000});
+    assert_int_equal(notifies[1].unanswered, 5);
+    RECEIVE(OUTCOME, .session = 1, .request = &notifies[1], .bytes = text("*6"));
+    assert_string_equal(orders(), "11 gets *6\n");
+    assert_int_equal(sessions[1].known_fence, 5);
+    RECEIVE(SAY, .session = 1, .what = SL_SAY_LAST, .bytes = text("*-1"));
+    assert_string_equal(orders(), "1 gets *-1\n");
+    RECEIVE(OUTCOME, .session = 1, .request = NULL,
+            .bytes = text("*6")); /* It was cancelled. */
+    assert_string_equal(orders(), "");
+    notify(2, "n2");
+    orders();
+    RECEIVE(SAY, .session = 1, .what = SL_SAY_LAST, .bytes = text("*6"));
+    assert_string_equal(orders(), "12 gets *6\n"); /* Its outcome was known at once. */
+}
+
+UNIT_TEST(the_next_keeper_gets_queued_requests_in_order)
+{
+    open_route(7);
+    for (int i = 0; i < 2; i++) {
+        notify(i, i == 0 ? "n0" : "n1");
+        orders();
+        QUEUED;
+    }
+    SUBMIT(1, "AWAIT", .waits = true);
+    orders();
+    sl_route_keeper(&route, now, 3, 8);
+    assert_string_equal(orders(), "COME 8\n");
+    RECEIVE(OUTCOME, .session = 1, .request = &notifies[0], .bytes = text("*6"));
+    assert_string_equal(orders(), ""); /* Of the old route. */
+    RECEIVE(HERE, .term = 8);
+    assert_string_equal(orders(), "CLOCK 1000\nREADY\ndescribe 1\nDO 1 waited 0: n0\n");
+    QUEUED;
+    assert_string_equal(orders(), "10 is queued\nDO 1 waited 0: n1\n");
+    RECEIVE(SAY, .session = 1, .what = SL_SAY_LAST, .bytes = text("*6"));
+    assert_string_equal(orders(), "11 gets *6\nDO 1 waited 0: AWAIT\n");
+}
+
+UNIT_TEST(queued_requests_run_at_the_node_that_becomes_the_keeper)
+{
+    open_route(7);
+    notify(0, "n0");
+    orders();
+    QUEUED;
+    notify(1, "n1");
+    orders();
+    notify(2, "n2");
+    SUBMIT(1, "AWAIT", .waits = true);
+    orders();
+    sl_route_lead(&route, now, 1, 8);
+    orders();
+    sl_route_resume(&route);
+    assert_string_equal(orders(),
+                        "10 runs here\n11 runs here\n12 runs here\n1 runs here\n");
+}
+
+UNIT_TEST(without_a_keeper_all_requests_of_a_session_are_answered)
+{
+    open_route(7);
+    notify(0, "n0");
+    orders();
+    QUEUED;
+    notify(1, "n1");
+    notify(2, "n2");
+    orders();
+    sl_route_keeper(&route, now, 0, 0);
+    now += 5000;
+    sl_route_second(&route, now, false);
+    assert_string_equal(orders(),
+                        "10 gets NOKEEPER\n11 gets NOKEEPER\n12 gets NOKEEPER\n");
+    SUBMIT(1, "READ");
+    leave(1);
+}
+
+UNIT_TEST(a_client_that_leaves_ends_its_queued_requests)
+{
+    open_route(7);
+    for (int i = 0; i < 3; i++) notify(i, "n");
+    orders();
+    QUEUED;
+    orders();
+    for (int i = 0; i < 3; i++) {
+        sl_route_withdraw(&route, now, &notifies[i]);
+        sl_route_check(&route);
+    }
+    assert_int_equal(route.queued_count + route.sent_count + route.waiting_count, 0);
+    said[0] = '\0';
+    leave(1);
+    assert_string_equal(said, "END 1\n");
+    assert_string_equal(orders(), "");
 }
 
 /* --- Without a route -------------------------------------------------------------------------- */

@@ -517,8 +517,8 @@ void sl_local_move_waiters(struct server *s, void (*move)(struct request *r))
         struct conn *c = sl_container_of(n, struct conn, all);
         if (c->proxy != NULL)
             continue; /* The client's node sends the request to the next keeper. */
+        move_waiters(s, &c->notifies, move); /* They are older. */
         move_waiters(s, &c->requests, move);
-        move_waiters(s, &c->notifies, move);
     }
 }
 

@@ -15,7 +15,8 @@ struct sl_local_observer {
     void (*described)(struct conn *c);
     /* A connection has acquired a lock, or has extended its lease. Returns the position for which the
      * reply must wait, of sl_state_noted(); 0: none; or SL_STATE_FAILED. */
-    uint64_t (*held)(struct conn *c, struct sl_bytes key, sl_fence fence, bool fresh);
+    uint64_t (*held)(struct conn *c, sl_ms came_ms, struct sl_bytes key, sl_fence fence,
+                     bool fresh);
     /* A grant has ended. `at_once`: the holder may not know that, so the report must not be
      * delayed. */
     void (*gone)(struct server *s, sl_fence fence, bool at_once);

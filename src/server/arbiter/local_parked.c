@@ -33,6 +33,7 @@ void sl_local_park_reply(struct request *r, size_t from)
     if (out->spilt) return; /* The connection will be closed. */
     r->extra = (struct sl_bytes){out->buffer + from, out->n - from};
     r->begun = r->call->begun;
+    r->call->begun = false;
     out->n = from;
     r->answered = false;
     sl_state_park(r, r->position, SL_PARKED_REPLY);
@@ -55,7 +56,7 @@ void sl_local_answer_durably(struct request *r, uint64_t position,
 static uint64_t notify_held(struct request *r, sl_fence fence, bool fresh)
 {
     const struct sl_local_observer *o = sl_local_of(r->s)->observer;
-    return o != NULL ? o->held(r->c, r->key, fence, fresh) : 0;
+    return o != NULL ? o->held(r->c, r->came_ms, r->key, fence, fresh) : 0;
 }
 
 void sl_local_take_back(const struct request *r, const struct sl_grant *g)

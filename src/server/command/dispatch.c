@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/suggest.h"
+#include "server/forward/proxy.h"
 #include "server/observe/log.h"
 #include "server/observe/memory.h"
 #include "server/request.h"
@@ -291,6 +292,7 @@ void sl_dispatch_again(struct conn *c, const struct request *r)
     call.begun = false;
     assert(call.c == c);
     dispatch(&call);
+    if (call.begun && c->proxy != NULL) sl_proxy_outcome(r);
 }
 
 void sl_call_cost(struct call *call, size_t commands)
@@ -303,7 +305,13 @@ void sl_call_cost(struct call *call, size_t commands)
 
 void sl_call_begin(struct call *call)
 {
-    if (call->queued == NULL || call->begun) return;
+    if (call->queued == NULL) return;
+    if (call->c->proxy != NULL) { /* Its node writes the push message. */
+        call->c->proxy->outcome = call->out->n;
+        call->begun = true;
+        return;
+    }
+    if (call->begun) return;
     call->begun = true;
     sl_resp_push(call->out, 5);
     sl_resp_text(call->out, "lock");

@@ -343,9 +343,6 @@ static bool may_notify(struct call *call, const struct request *r)
 {
     int64_t max = call->s->settings->notify_max;
     if (r->id.n == 0) sl_say_usage(call, "NOTIFY needs REQUEST");
-    else if (call->s->settings->node != 0)
-        sl_say(call, "ERR",
-               "NOTIFY needs a single server; a cluster does not support it yet");
     else if (!call->out->resp3)
         sl_say(call, "ERR", "NOTIFY needs version 3 of the protocol; send HELLO 3");
     else if (call->c->notify_count >= (uint64_t)max)

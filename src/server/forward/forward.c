@@ -125,6 +125,7 @@ static void describe_request(struct request *r)
         .fence = r->verb == SL_VERB_RELEASE ? r->fence : 0,
         .lease_ms = r->verb == SL_VERB_ACQUIRE ? r->want.lease_ms : 0,
         .named = r->verb == SL_VERB_ACQUIRE && r->id.n > 0 && r->want.lease_ms > 0,
+        .notify = r->notify,
         .id = has_id ? r->at[2] : (struct sl_bytes){NULL, 0}};
 }
 
@@ -310,6 +311,7 @@ static void carry_out(struct server *s, const struct sl_route_order *o)
         case SL_ROUTE_ORDER_SEND: send_to_keeper(s, m); break;
         case SL_ROUTE_ORDER_DESCRIBE: describe(s, o->session); break;
         case SL_ROUTE_ORDER_REPLY: reply(request_of(o->request), o); break;
+        case SL_ROUTE_ORDER_QUEUED: sl_request_queue(request_of(o->request)); break;
         case SL_ROUTE_ORDER_ANSWER: answer(request_of(o->request), o->answer); break;
         case SL_ROUTE_ORDER_SETTLE:
             settle(request_of(o->request), o->session, o->bytes);
@@ -355,6 +357,18 @@ bool sl_forward_carry_out(struct server *s)
     return !more;
 }
 
+/* Find the request with NOTIFY that a message is about. Returns NULL if there is none. */
+static struct sl_route_request *notified(const struct server *s,
+                                         const struct sl_failover_message *m)
+{
+    struct sl_bytes id = m->type == SL_FAILOVER_OUTCOME ? m->name : m->grant.request;
+    const struct sl_route_session *n = sl_route_session_find(&s->forward->node.route,
+                                                             m->session);
+    struct request *r = n == NULL ? NULL
+                                  : sl_request_find_notify(conn_of(n), m->key, id);
+    return r == NULL || r->arbiter != s->arbiters.remote ? NULL : &r->remote;
+}
+
 /* --- Calls from links ------------------------------------------------------------------------- */
 
 bool sl_forward_is_frame(const struct sl_args *args)
@@ -370,6 +384,8 @@ void sl_forward_received(struct server *s, sl_node_id from, const struct sl_args
     struct sl_bytes name = {NULL, 0}, address = {NULL, 0};
     if (f == NULL || !sl_failover_read(a, gone, &m) || !sl_proxy_prepare(s, from, &m))
         return;
+    if (m.type == SL_FAILOVER_HELD || m.type == SL_FAILOVER_OUTCOME)
+        m.request = notified(s, &m);
     if (m.type == SL_FAILOVER_HELD && m.yes) {
         const struct sl_route_session *n = sl_route_session_find(&f->node.route,
                                                                  m.session);

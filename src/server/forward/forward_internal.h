@@ -63,8 +63,8 @@ uint32_t sl_proxy_linked(const struct server *s);
 void sl_proxy_flush_stalled(struct server *s);
 
 /* Callbacks of the local arbiter (arbiter/local.h). */
-uint64_t sl_forward_held(struct conn *c, struct sl_bytes key, sl_fence fence,
-                         bool fresh);
+uint64_t sl_forward_held(struct conn *c, sl_ms came_ms, struct sl_bytes key,
+                         sl_fence fence, bool fresh);
 void sl_forward_gone(struct server *s, sl_fence fence, bool at_once);
 void sl_forward_broke(struct server *s, sl_fence fence, bool ended);
 

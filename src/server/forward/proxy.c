@@ -101,6 +101,22 @@ void sl_proxy_flush(struct conn *c)
     if (done) guest->busy = c->proxy->ran = false;
 }
 
+void sl_proxy_outcome(const struct request *r)
+{
+    struct conn *c = r->c;
+    size_t from = c->proxy->outcome;
+    const struct sl_failover_message m = {
+        .type = SL_FAILOVER_OUTCOME,
+        .session = c->session->guest->id,
+        .key = r->key,
+        .name = r->id,
+        .bytes = {c->out.buffer + from, c->out.n - from}};
+    assert(from <= c->out.n);
+    if (!c->closing && !c->session->guest->gone && !c->out.spilt)
+        sl_forward_send(c->server, c->session->guest->node, &m);
+    c->out.n = from;
+}
+
 void sl_proxy_flush_stalled(struct server *s)
 {
     struct sl_list stalled;
@@ -213,8 +229,8 @@ void sl_proxy_carry_out(struct server *s)
 
 /* --- Calls from the local arbiter and from links -------------------------------------------- */
 
-uint64_t sl_forward_held(struct conn *c, struct sl_bytes key, sl_fence fence,
-                         bool fresh)
+uint64_t sl_forward_held(struct conn *c, sl_ms came_ms, struct sl_bytes key,
+                         sl_fence fence, bool fresh)
 {
     struct server *s = c->server;
     struct sl_failover_message m[2];
@@ -226,8 +242,8 @@ uint64_t sl_forward_held(struct conn *c, struct sl_bytes key, sl_fence fence,
                : number == SL_NOTE_FAILED ? SL_STATE_FAILED
                                           : SL_STATE_NOTE + number;
     }
-    size_t n = sl_guests_held(&s->forward->node.guests, s->now, guest, key, fence,
-                              fresh, m);
+    size_t n = sl_guests_held(&s->forward->node.guests, s->now, guest, came_ms, key,
+                              fence, fresh, m);
     for (size_t i = 0; i < n; i++) sl_forward_send(s, guest->node, &m[i]);
     sl_proxy_carry_out(s);
     return 0;

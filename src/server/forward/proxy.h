@@ -7,9 +7,13 @@
 
 #include "server/net/conn.h"
 
+struct request;
+
 struct sl_proxy {
     struct conn *c; /* Its session is a guest (failover/guests.h). */
     bool ran;       /* The proxy has run its last command. */
+    size_t
+        outcome; /* Where in the output the outcome of a request with NOTIFY begins. */
     struct sl_list stalled;
 };
 
@@ -22,6 +26,9 @@ static inline sl_ms sl_proxy_arrived_ms(const struct conn *c)
 
 /* Send the proxy's output to its node, while the link has space. */
 void sl_proxy_flush(struct conn *c);
+
+/* Send the outcome of a request with NOTIFY to its node. Its reply was the last output of the proxy. */
+void sl_proxy_outcome(const struct request *r);
 
 /* Tell the node that the keeper has closed the proxy, unless the node knows. */
 void sl_proxy_closed(struct conn *c);
