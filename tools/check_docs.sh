@@ -241,6 +241,7 @@ grep -q '^#include "settings.def"' src/cli/table.c 2>/dev/null ||
 # Words of a syntax, and of errors: rows "| `LOST` | what it means".
 cut -f 2 "$work/commands" | tr -c 'A-Z-' '\n' | sort -u >"$work/words"
 sed -n 's/^| `\([A-Z]*\)` | .*/\1/p' docs/server.md >>"$work/words" 2>/dev/null || true
+echo QUEUED >>"$work/words" # a reply
 for page in README.md docs/server.md docs/leases.md docs/cluster.md docs/commands/*.md; do
     [ -f "$page" ] || continue
     sed -n '/^```redis/,/^```$/s/^[A-Z0-9]\{0,1\}> \([A-Za-z.]*\).*/\1/p' "$page" |

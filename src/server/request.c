@@ -102,12 +102,12 @@ static bool same_ticket(const void *item, struct sl_bytes key)
 static const struct sl_index_kind by_ticket = {hash_ticket, same_ticket};
 
 /* What identifies a request with NOTIFY. */
-struct name {
+struct notify_name {
     const struct conn *c;
     struct sl_bytes key, id;
 };
 
-static uint64_t hash_of_name(const struct sl_index *x, const struct name *n)
+static uint64_t hash_of_name(const struct sl_index *x, const struct notify_name *n)
 {
     return sl_hash(x->key, n->id.at, n->id.n) ^ sl_hash_u64((uintptr_t)n->c, x->seed);
 }
@@ -115,14 +115,14 @@ static uint64_t hash_of_name(const struct sl_index *x, const struct name *n)
 static uint64_t hash_name(const void *item, const struct sl_index *x)
 {
     const struct request *r = item;
-    const struct name n = {r->c, r->key, r->id};
+    const struct notify_name n = {r->c, r->key, r->id};
     return hash_of_name(x, &n);
 }
 
 static bool same_name(const void *item, struct sl_bytes key)
 {
     const struct request *r = item;
-    const struct name *n = (const void *)key.at;
+    const struct notify_name *n = (const void *)key.at;
     return r->c == n->c && sl_bytes_equal(r->key, n->key) &&
            sl_bytes_equal(r->id, n->id);
 }
@@ -290,7 +290,7 @@ struct request *sl_request_find_notify(const struct conn *c, struct sl_bytes key
                                        struct sl_bytes id)
 {
     const struct sl_index *x = &c->server->notifies;
-    const struct name n = {c, key, id};
+    const struct notify_name n = {c, key, id};
     if (c->notify_count == 0) return NULL;
     return sl_index_find(x, (struct sl_bytes){(const char *)&n, sizeof n},
                          hash_of_name(x, &n));

@@ -8,7 +8,7 @@
  * Most requests are answered before sl_request_submit() returns and never leave the stack. A
  * request that is not answered at once is *kept*: it moves to the heap with its arguments, and
  * its connection runs no other command until the request is answered. A request with NOTIFY is
- * answered with QUEUED when it is kept, so that its connection can go on; its reply is then part of
+ * answered with QUEUED when it is kept, so that its connection can continue; its reply is then part of
  * a push message. This works the same way for all reasons to wait: the disk, a holder, other nodes, the keeper, or a delay after wrong
  * passwords. `place` links a kept request into at most one list of requests that wait for the
  * same event. */

@@ -201,7 +201,7 @@ static void acquire(struct request *r)
         return;
     }
     sl_state_change(s);
-    if (r->want.wait_ms > 0) r->want.ticket = sl_request_ticket(r);
+    r->want.ticket = sl_request_ticket(r);
     int status = sl_table_acquire(s->table, s->now, &r->c->session->s, &r->want, &g);
     if (status == SLUICE_OK && g.replay && sl_local_waits_for_others(r)) return;
     if (status == SLUICE_OK) sl_local_granted(r, &g);
