@@ -258,6 +258,8 @@ void sl_guests_stop(struct sl_guests *g)
     sl_witness_forget(&g->witness);
     sl_withdrawn_clear(&g->withdrawn);
     forget_ended(g);
+    for (uint32_t i = 1; i < SL_ELECTION_NODES_MAX; i++)
+        if (g->nodes[i].open) g->not_due |= 1u << i;
     lose(g, 0, 0);
     for (uint32_t i = 0; i < SL_ELECTION_NODES_MAX; i++) g->nodes[i].until_ms = 0;
     g->listen_due = true;
@@ -610,8 +612,12 @@ void sl_guests_receive(struct sl_guests *g, struct sl_now now, uint32_t from,
         receive_come(g, now.ms, from, m->term);
         return;
     }
-    if (!accepts(g, from))
-        return; /* The node knows, or will learn, that this node is not the keeper. */
+    if (!accepts(g, from)) {
+        /* The node does not know that its route has ended. */
+        if (m->type == SL_FAILOVER_DO || m->type == SL_FAILOVER_CLOCK)
+            g->not_due |= 1u << from;
+        return;
+    }
     struct sl_guest *n = sl_guests_find(g, from, m->session);
     switch (m->type) {
         case SL_FAILOVER_RECLAIM: receive_reclaim(g, now, from, n, m); break;
@@ -647,6 +653,15 @@ bool sl_guests_next(struct sl_guests *g, struct sl_now now, uint32_t linked,
     if (g->has_order) {
         g->has_order = false;
         *out = g->order;
+        return true;
+    }
+    if (g->not_due != 0) {
+        uint32_t to = (uint32_t)__builtin_ctz(g->not_due);
+        g->not_due &= g->not_due - 1;
+        *out = (struct sl_guests_order){
+            .type = SL_GUESTS_ORDER_SEND,
+            .to = to,
+            .message = {.type = SL_FAILOVER_NOT, .term = g->term}};
         return true;
     }
     if (g->listen_due) {

@@ -97,8 +97,9 @@ struct sl_guests {
     sl_ms volatile_ms;  /* lease-volatile; set by the caller. */
     bool reads_journal; /* As a new keeper: the journal has not been read yet. */
     bool listen_due;    /* The set of nodes with subscribers has changed. */
-    sl_fence gone;      /* The fence that `order` borrows. */
-    bool has_order;     /* `order` comes before all others. */
+    uint32_t not_due; /* Nodes, as bits: tell them that this node is not the keeper. */
+    sl_fence gone;    /* The fence that `order` borrows. */
+    bool has_order;   /* `order` comes before all others. */
     struct sl_guests_order order;
     uint64_t served, reclaimed, refused; /* Counters. */
 };

@@ -53,7 +53,7 @@ bool sl_life_read(struct sl_bytes value, struct sl_life *out);
 enum sl_recovery_result {
     SL_RECOVERY_OK,
     SL_RECOVERY_NOT_A_JOURNAL,
-    SL_RECOVERY_FORMAT, /* The file has a newer format. */
+    SL_RECOVERY_FORMAT, /* The file has another format. */
     SL_RECOVERY_DAMAGED,
     SL_RECOVERY_NO_MEMORY /* Or the file is larger than SL_RECOVERY_BYTES_MAX. */
 };

@@ -119,7 +119,7 @@ void sl_requests_lose(struct sl_requests *r, struct sl_acquisition *a, sl_ms unt
 
 void sl_requests_revive(struct sl_acquisition *a)
 {
-    a->ended = a->cancelled = false;
+    a->ended = a->cancelled = a->known = false;
     sl_list_remove(&a->in_list);
 }
 

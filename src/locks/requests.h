@@ -37,6 +37,7 @@ struct sl_acquisition {
     uint64_t digest;        /* Of the options that all attempts must have. */
     uint32_t user;
     bool ended;
+    bool known;     /* Held: a client knows the grant (sl_table_known()). */
     bool cancelled; /* Ended: a client has cancelled it, so nobody holds its grant. */
     uint8_t id_bytes;
     uint16_t key_bytes;

@@ -106,6 +106,8 @@ struct sl_grant {
     sl_ms waited_ms;
     bool overlapping; /* A broken or stolen grant may still be in use. */
     bool replay;      /* An earlier attempt with the same id acquired it. */
+    /* A replay without a lease: the session that held it before this attempt; 0: none. */
+    uint64_t moved_from;
 };
 
 /* A grant that has ended. */
@@ -248,10 +250,15 @@ void sl_table_undo_extend(struct sl_table *t, struct sl_now now, struct sl_bytes
 
 /* Take back a grant that the last SL_EFFECT_GRANTED reported, because its client has
  * disconnected. The next grant is the same as if this one had never been made. If the grant has an
- * id, and other attempts wait for it, they keep the grant. If no other attempt waits, the table keeps
- * the position as in sl_table_lose(). */
-void sl_table_take_back(struct sl_table *t, struct sl_now now, struct sl_session *s,
+ * id, and other attempts wait for it, or a client knows it, it stays. Otherwise the table keeps
+ * the position as in sl_table_lose(). Returns whether the grant has ended. */
+bool sl_table_take_back(struct sl_table *t, struct sl_now now, struct sl_session *s,
                         struct sl_bytes key, const struct sl_grant *grant);
+
+/* A repeated attempt has received this grant. So the grant does not end because the reply to the first
+ * attempt cannot be delivered. */
+void sl_table_known(struct sl_table *t, struct sl_now now, struct sl_bytes key,
+                    sl_fence fence);
 
 /* The same for a grant that any session has acquired. */
 void sl_table_undo_grant(struct sl_table *t, struct sl_now now, struct sl_bytes key,

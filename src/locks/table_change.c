@@ -274,15 +274,27 @@ static bool keep_for_joined(struct sl_table *t, struct sl_now now,
            sl_table_rebind(t, now, j->session, key, e->fence) == SLUICE_OK;
 }
 
-void sl_table_take_back(struct sl_table *t, struct sl_now now, struct sl_session *s,
+bool sl_table_take_back(struct sl_table *t, struct sl_now now, struct sl_session *s,
                         struct sl_bytes key, const struct sl_grant *grant)
 {
     struct sl_grant_ref p;
     sl_table_free_retired(t);
-    if (!sl_table_find(t, now, key, grant->fence, &p) || !may_use(&p, s)) return;
-    if (keep_for_joined(t, now, &p, key)) return;
+    if (!sl_table_find(t, now, key, grant->fence, &p) || !may_use(&p, s)) return false;
+    if (keep_for_joined(t, now, &p, key)) return false;
+    if (p.entry != NULL && p.entry->named != NULL && p.entry->named->known)
+        return false;
     if (p.entry != NULL) sl_table_lose_named(t, now, p.entry);
     take_back(t, now, &p, grant->overlapping);
+    return true;
+}
+
+void sl_table_known(struct sl_table *t, struct sl_now now, struct sl_bytes key,
+                    sl_fence fence)
+{
+    struct sl_grant_ref p;
+    if (sl_table_find(t, now, key, fence, &p) && p.entry != NULL &&
+        p.entry->named != NULL)
+        p.entry->named->known = true;
 }
 
 void sl_table_undo_grant(struct sl_table *t, struct sl_now now, struct sl_bytes key,

@@ -130,11 +130,14 @@ static int replay(struct sl_table *t, struct sl_now now, struct sl_session *s,
     const struct sl_grant_ref p = {e->lock, e};
     if (!sl_table_has_authority(t, now)) return SLUICE_ENOKEEPER;
     if (sl_grant_sure_end(&p) <= now.ms) return SLUICE_ERECOVERING;
-    if (e->lease_ms == 0 && e->session != s) {
+    uint64_t from = e->session_id;
+    bool moves = e->lease_ms == 0 && e->session != s;
+    if (moves) {
         int status = sl_table_rebind(t, now, s, w->key, e->fence);
         if (status != SLUICE_OK) return status;
     }
     *out = grant_of(t, now, e, w->waited_ms);
+    if (moves) out->moved_from = from;
     return SLUICE_OK;
 }
 

@@ -37,7 +37,7 @@ struct offline_journal {
 int offline_journal_open(struct offline_journal *j, const char *path);
 
 /* Read the journal. A damaged one is not an error: then is_damaged is set. Returns 0, or an exit
- * status after a message: there is no journal, it cannot be read, or it has a newer format. */
+ * status after a message: there is no journal, it cannot be read, or it has another format. */
 int offline_journal_read(struct offline_journal *j, const char *path);
 void offline_journal_close(struct offline_journal *j);
 

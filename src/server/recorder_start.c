@@ -38,8 +38,9 @@ static int refuse(const struct server *s, const struct sl_recorder *r)
                               "invalid header");
         case SL_RECOVERY_FORMAT:
             return fail_start(s,
-                              "data: the file \"journal\" was written by a newer "
-                              "version of Sluice; start that version",
+                              "data: the file \"journal\" was written by another "
+                              "version of Sluice, in a format that this version does "
+                              "not read; start that version",
                               "unknown format");
         case SL_RECOVERY_DAMAGED:
             snprintf(at, sizeof at, "damaged at offset %zu", r->recovery.damaged_at);

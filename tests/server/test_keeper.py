@@ -552,6 +552,50 @@ def a_grant_that_was_repeated_is_not_withdrawn(t):
 
 
 @test
+def a_grant_that_was_repeated_is_not_taken_back(t):
+    """The first reply waits for a node that is paused. The client repeats the request through the third node, and then
+    closes its first connection."""
+    with trio(t) as (live, keeper, one, two):
+        id_ = b"an id of 16 byte"
+        until(lambda: all(live.info(i).get("handover_complete") == "1" for i in (keeper, one, two)),
+              "both nodes can be the witness")
+        for n, (witness, other) in enumerate(2 * ((one, two), (two, one))):
+            key = "k%d" % n
+            a, b = live.clients(keeper, other)
+            live[witness].pause()
+            a.send("ACQUIRE", key, "LEASE", 9000, "REQUEST", id_)
+            waits = not a.ready(0.5)  # Otherwise the other node is the witness.
+            got = b("ACQUIRE", key, "LEASE", 9000, "REQUEST", id_)
+            a.reset()
+            check(b("CHECK", key, fence_of(got)), 1)
+            check(live.client(other)("ACQUIRE", key, "LEASE", 100), None)
+            live[witness].resume()
+            if waits:
+                return
+        raise AssertionError("no node is the witness")
+
+
+@test
+def a_grant_without_a_lease_moves_to_the_connection_that_repeats_it(t):
+    for same in (True, False):
+        with trio(t) as (live, keeper, one, two):
+            id_ = b"an id of 16 byte"
+            a, b = live.clients(one, one if same else two)
+            fence = fence_of(a("ACQUIRE", "k", "REQUEST", id_))
+            got = b("ACQUIRE", "k", "REQUEST", id_)
+            check((got[0], got[5]), (fence, 1))
+            until(lambda: [live.info(i)["handover_grants"] for i in ((one,) if same else (one, two))] ==
+                  (["1"] if same else ["0", "1"]), "only its node has the record")
+            a.close()
+            live[keeper].kill()
+            other = live.client(one)
+            until(lambda: not isinstance(other("ACQUIRE", "free"), Error), "there is a keeper that grants")
+            check(other("ACQUIRE", "k"), None, "it is still held")
+            check(b("RELEASE", "k", fence), 1)
+            until(lambda: [live.info(i)["handover_grants"] for i in (one, two)].count("0") >= 1, "the record is gone")
+
+
+@test
 def subscribers_at_every_node_receive_all_events(t):
     live = shared(t)
     listeners = [live.client(i, protocol) for i in live.roles() for protocol in (2, 3)]

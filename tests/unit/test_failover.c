@@ -338,7 +338,8 @@ UNIT_TEST(a_deposed_keeper_hands_its_grants_over_when_all_are_copied)
     assert_true(sl_table_newest(table, now, text("broken"), &v));
     sl_table_break(table, now, text("broken"), v.fence, false, &past);
     depose();
-    assert_string_equal(orders(), "stop 5\nkeeper 2 of 6\nclose a guest\n");
+    assert_string_equal(orders(),
+                        "stop 5\nkeeper 2 of 6\nanswer node 2\nclose a guest\n");
     begin_sessions();
     uint32_t budget = 63;
     assert_false(sl_failover_export(&node, now, &budget));

@@ -242,14 +242,14 @@ UNIT_TEST(a_request_needs_a_route)
 {
     lead(0);
     RECEIVE(2, DO, .session = 5, .bytes = text("x"), .last = true);
-    assert_string_equal(orders(), "");
+    assert_string_equal(orders(), "2: NOT 7\n");
     come(2);
     RECEIVE(2, DO, .session = 5, .bytes = text("x"), .last = true, .ms = 300);
     assert_string_equal(orders(), "run 5: x.\n");
     assert_int_equal(guest[0].arrived_ms, now.ms - 300);
     assert_true(guest[0].busy);
     RECEIVE(3, DO, .session = 5, .bytes = text("x"), .last = true);
-    assert_string_equal(orders(), "");
+    assert_string_equal(orders(), "3: NOT 7\n");
     assert_int_equal(guest_count, 1);
 }
 
@@ -919,10 +919,15 @@ UNIT_TEST(a_keeper_that_steps_down_closes_all_sessions)
     orders();
     sl_guests_gone(&guests, now.ms, 77, false);
     sl_guests_stop(&guests);
-    assert_string_equal(orders(), "close 5, cut\nclose 6, cut\n");
+    assert_string_equal(orders(), "2: NOT 7\n3: NOT 7\nclose 5, cut\nclose 6, cut\n");
     now.ms += 1000;
     assert_string_equal(orders(), "");
+    /* A node that has not received NOT, or that claims to have a route. */
     RECEIVE(2, DO, .session = 5, .bytes = text("x"), .last = true);
+    assert_string_equal(orders(), "2: NOT 7\n");
+    RECEIVE(4, CLOCK, .ms = 7);
+    assert_string_equal(orders(), "4: NOT 7\n");
+    RECEIVE(4, GONE);
     assert_string_equal(orders(), "");
 }
 

@@ -279,6 +279,49 @@ UNIT_TEST(a_grant_that_is_taken_back_goes_to_the_other_attempt)
     assert_true(sl_session_holds(&s->session[1]));
 }
 
+UNIT_TEST(a_grant_that_a_client_knows_is_not_taken_back)
+{
+    STAGE s = stage_new();
+    struct sl_grant first = {0};
+    const struct sl_want w = {.key = bytes("k"),
+                              .per = 1,
+                              .buckets = 1,
+                              .units = 1,
+                              .lease_ms = 500,
+                              .request = bytes(ID)};
+    for (int known = 1; known >= 0; known--) {
+        assert_int_equal(sl_table_acquire(s->table, s->now, &s->session[0], &w, &first),
+                         SLUICE_OK);
+        TRY('b', ID, .lease_ms = 500);
+        if (known == 1) sl_table_known(s->table, s->now, bytes("k"), first.fence);
+        bool ended = sl_table_take_back(s->table, s->now, &s->session[0], bytes("k"),
+                                        &first);
+        settle(s);
+        assert_int_equal(ended, known == 0);
+        assert_int_equal(sl_table_holds(s->table, s->now, bytes("k"), first.fence),
+                         known == 1);
+        if (known == 1) cancel(s, 'a', ID);
+        pass(s, 200000); /* The id is forgotten. */
+    }
+    SAID("b replayed 1 lease 500\na cancels 2\nb replayed 2 lease 500\n");
+}
+
+UNIT_TEST(a_grant_without_a_lease_says_from_which_session_it_moved)
+{
+    STAGE s = stage_new();
+    struct sl_grant g;
+    const struct sl_want w = {
+        .key = bytes("k"), .per = 1, .buckets = 1, .units = 1, .request = bytes(ID)};
+    for (int who = 0; who < 2; who++)
+        for (int again = 0; again < 2; again++) {
+            assert_int_equal(
+                sl_table_acquire(s->table, s->now, &s->session[who], &w, &g),
+                SLUICE_OK);
+            assert_int_equal(g.moved_from,
+                             who == 1 && again == 0 ? s->session[0].id : 0);
+        }
+}
+
 UNIT_TEST(a_session_that_ends_leaves_the_others_waiting)
 {
     STAGE s = stage_new();

@@ -17,6 +17,8 @@ struct sl_local_observer {
      * reply must wait, of sl_state_noted(); 0: none; or SL_STATE_FAILED. */
     uint64_t (*held)(struct conn *c, sl_ms came_ms, struct sl_bytes key, sl_fence fence,
                      bool fresh);
+    /* A grant without a lease no longer belongs to this session. */
+    void (*moved)(struct server *s, uint64_t session, sl_fence fence);
     /* A grant has ended. `at_once`: the holder may not know that, so the report must not be
      * delayed. */
     void (*gone)(struct server *s, sl_fence fence, bool at_once);

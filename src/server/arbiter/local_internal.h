@@ -34,7 +34,7 @@ void sl_local_granted(struct request *r, const struct sl_grant *g);
 void sl_local_extended(struct request *r, uint64_t position, sl_ms left);
 
 /* Release a grant that was not acknowledged. */
-void sl_local_take_back(const struct request *r, const struct sl_grant *g);
+bool sl_local_take_back(const struct request *r, const struct sl_grant *g);
 
 /* --- local_effects.c ------------------------------------------------------------- */
 

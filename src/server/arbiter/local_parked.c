@@ -59,10 +59,21 @@ static uint64_t notify_held(struct request *r, sl_fence fence, bool fresh)
     return o != NULL ? o->held(r->c, r->came_ms, r->key, fence, fresh) : 0;
 }
 
-void sl_local_take_back(const struct request *r, const struct sl_grant *g)
+/* The same for a grant. If it has no lease and an earlier attempt acquired it, the node of this client
+ * must have its record, and no other node. */
+static uint64_t notify_granted(struct request *r, const struct sl_grant *g)
 {
-    if (g->replay) return; /* The client may know the grant from an earlier reply. */
-    sl_table_take_back(r->s->table, r->s->now, &r->c->session->s, r->key, g);
+    const struct sl_local_observer *o = sl_local_of(r->s)->observer;
+    bool moved = g->replay && g->lease_ms == 0;
+    if (o == NULL || (moved && g->moved_from == 0)) return 0;
+    if (moved) o->moved(r->s, g->moved_from, g->fence);
+    return notify_held(r, g->fence, !g->replay || moved);
+}
+
+bool sl_local_take_back(const struct request *r, const struct sl_grant *g)
+{
+    if (g->replay) return false; /* The client may know it from an earlier reply. */
+    return sl_table_take_back(r->s->table, r->s->now, &r->c->session->s, r->key, g);
 }
 
 /* Return the key of a request, for an event that is published after the answer. The answer frees a
@@ -82,6 +93,7 @@ static void answer_grant(struct request *r, const struct sl_grant *g)
     struct server *s = r->s;
     const struct answer a = {.status = SLUICE_OK, .grant = g};
     if (g->replay) {
+        sl_table_known(s->table, s->now, r->key, g->fence);
         sl_request_answer(r, &a);
         return;
     }
@@ -123,7 +135,7 @@ void sl_local_granted(struct request *r, const struct sl_grant *g)
             r->s, &(struct sl_undo_change){.key = r->key, .fence = g->fence});
     /* If the keeper fails before the reply, the client's node must know of the grant, to drop it. */
     if (need == 0 || (need != SL_STATE_FAILED && r->c->proxy != NULL)) {
-        uint64_t note = notify_held(r, g->fence, !g->replay);
+        uint64_t note = notify_granted(r, g);
         if (need == 0) need = note;
     }
     answer_grant_at(r, g, need);
@@ -198,8 +210,8 @@ void sl_local_extended(struct request *r, uint64_t position, sl_ms left)
 void sl_local_undo(struct request *r)
 {
     if (r->outcome == SL_PARKED_GRANT) {
-        sl_local_take_back(r, &r->grant);
-        if (r->noted) sl_local_notify_gone(r->s, r->grant.fence, false);
+        bool ended = sl_local_take_back(r, &r->grant);
+        if (r->noted && ended) sl_local_notify_gone(r->s, r->grant.fence, false);
     } else if (r->outcome == SL_PARKED_EXTENSION || r->outcome == SL_PARKED_LEFT)
         undo_extension(r);
     else return;
@@ -218,7 +230,7 @@ void sl_local_deliver(struct request *r, bool durable)
             /* If the journal was slow, the lease may have expired. */
             if (!sl_table_holds(r->s->table, r->s->now, r->key, g.fence))
                 sl_request_resume(r);
-            else answer_grant_at(r, &g, noted ? 0 : notify_held(r, g.fence, !g.replay));
+            else answer_grant_at(r, &g, noted ? 0 : notify_granted(r, &g));
             break;
         }
         case SL_PARKED_EXTENSION:

@@ -65,6 +65,7 @@ void sl_proxy_flush_stalled(struct server *s);
 /* Callbacks of the local arbiter (arbiter/local.h). */
 uint64_t sl_forward_held(struct conn *c, sl_ms came_ms, struct sl_bytes key,
                          sl_fence fence, bool fresh);
+void sl_forward_moved(struct server *s, uint64_t session, sl_fence fence);
 void sl_forward_gone(struct server *s, sl_fence fence, bool at_once);
 void sl_forward_broke(struct server *s, sl_fence fence, bool ended);
 

@@ -249,6 +249,15 @@ uint64_t sl_forward_held(struct conn *c, sl_ms came_ms, struct sl_bytes key,
     return 0;
 }
 
+void sl_forward_moved(struct server *s, uint64_t session, sl_fence fence)
+{
+    const struct session *n = sl_server_session(s, session);
+    if (s->forward == NULL || n == NULL || n->guest == NULL) return;
+    const struct sl_failover_message m = {
+        .type = SL_FAILOVER_GONE, .gone = &fence, .gone_count = 1};
+    sl_forward_send(s, n->guest->node, &m);
+}
+
 void sl_forward_gone(struct server *s, sl_fence fence, bool at_once)
 {
     if (s->forward == NULL) return;

@@ -462,6 +462,7 @@ static void draw_origin(struct conn *c)
 
 static const struct sl_local_observer observer = {.described = draw_origin,
                                                   .held = sl_forward_held,
+                                                  .moved = sl_forward_moved,
                                                   .gone = sl_forward_gone,
                                                   .broke = sl_forward_broke};
 
