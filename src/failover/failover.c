@@ -70,9 +70,12 @@ bool sl_failover_recorded(struct sl_failover *f, sl_ms now_ms, uint64_t term,
                           const struct sl_storage_result *d)
 {
     if (d->status == SLUICE_ESTALE) sl_election_refused(f->election, now_ms, d->term);
-    bool ok = d->status == SLUICE_OK && f->route.leads && term == f->guests.term;
-    if (ok) sl_resign_recorded(f, now_ms);
-    return sl_keeper_journal_written(&f->journal, now_ms, ok);
+    /* A node writes nothing before its last write is answered. So if this was a write of an earlier term,
+     * none of this term is under way, and the journal ignores the answer. */
+    bool counts = f->journal.frame.n > 0;
+    assert(!counts || (f->route.leads && term == f->guests.term));
+    if (counts && d->status == SLUICE_OK) sl_resign_recorded(f, now_ms);
+    return sl_keeper_journal_written(&f->journal, now_ms, d->status == SLUICE_OK);
 }
 
 int sl_failover_journal_read(struct sl_failover *f, struct sl_now now, uint64_t term,
@@ -180,8 +183,11 @@ bool sl_failover_renewed(struct sl_failover *f, sl_ms now_ms, sl_ms asked_ms,
     sl_election_renewed(f->election, now_ms, asked_ms, d);
     if (!f->route.leads) return false;
     pass_authority(f);
-    if (term == f->guests.term && d->status == SLUICE_OK) sl_takeover_renewed(f);
-    bool wrote = f->limits_sent && term == f->guests.term;
+    /* A node sends no renewal before the last one is answered. So if this was a renewal of an earlier
+     * term, none of this term was sent. */
+    assert(term == f->guests.term || (!f->limits_sent && f->ledgers_sent == 0));
+    if (d->status == SLUICE_OK) sl_takeover_renewed(f);
+    bool wrote = f->limits_sent;
     f->limits_sent = false;
     return wrote;
 }

@@ -101,7 +101,7 @@ static bool has_ended(const struct sl_guests *g, sl_fence fence, enum end how)
 }
 
 /* Remember a grant that has ended during the wait. If there is no memory for that, and a node reports
- * the grant, the grant is held again. */
+ * the grant, or the journal has it, the grant is held again. */
 static void remember_ended(struct sl_guests *g, sl_fence fence, enum end how)
 {
     struct ended *x = find_ended(g, fence);
@@ -368,9 +368,10 @@ static bool reclaim_held(struct sl_guests *g, struct sl_now now,
     if (session == NULL) return false;
     if (held->session_id == session->id) return true;
     const struct sl_guest *old = find_session(g, held->session_id);
-    if (old == NULL || old->open || guest == NULL || old->node != guest->node ||
+    if (old == NULL || guest == NULL || old->node != guest->node ||
         old->id != guest->id)
         return false;
+    assert(!old->open); /* A client has one open guest, which is `guest`. */
     return sl_table_rebind(g->table, now, session, key, held->fence) == SLUICE_OK;
 }
 
@@ -549,20 +550,21 @@ static void receive_drop(struct sl_guests *g, struct sl_now now,
         release(g, m->key, m->fence);
 }
 
-/* Handle WITHDRAW: release the grant, if it is in the table. In any case another node may still report
- * it, so remember the withdrawal until reports are no longer accepted. */
+/* Handle WITHDRAW: release the grant, if it is in the table; sl_guests_gone() then remembers its fence. If
+ * it is not, another node may still report it, so remember the withdrawal until reports are no longer
+ * accepted. */
 static void receive_withdraw(struct sl_guests *g, struct sl_now now,
                              const struct sl_failover_message *m)
 {
     struct sl_grant_view v;
     uint64_t cursor = 0;
-    if (is_quiet(g, now.ms))
-        sl_withdrawn_add(&g->withdrawn, m->origin, m->key, m->fence, SL_NEVER);
     while (sl_table_each(g->table, now, m->key, &cursor, &v) && !v.waits)
         if (sl_withdrawal_matches(m->origin, m->fence, &v)) {
             release(g, m->key, v.fence);
             return;
         }
+    if (is_quiet(g, now.ms))
+        sl_withdrawn_add(&g->withdrawn, m->origin, m->key, m->fence, SL_NEVER);
 }
 
 /* Handle READY, and end the sessions of the node's guests that still linger. Their clients left

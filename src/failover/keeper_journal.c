@@ -10,7 +10,6 @@
 
 #define RETRY_MS 250
 #define FENCE_DIGITS 14
-#define HAS_ENDED (-1) /* The bound of a grant that ended while the entries are read. */
 
 /* The bound of a grant that has a record. */
 struct grant_bound {
@@ -210,18 +209,11 @@ static void end_grant(void *arg, struct sl_bytes key, sl_fence fence, sl_ms end_
     struct sl_keeper_journal *k = arg;
     (void)is_long; /* The table does not know this of a grant that a node reported. */
     struct grant_bound *b = k->bounds.count > 0 ? find_bound(k, fence) : NULL;
-    if (k->reads) {
-        /* If its entry has not been read yet, and the grant has expired, the entry may have a later bound
-         * than the node that reported the grant knew. Otherwise the entry must not be restored; but if
-         * there is no memory to remember that, it is restored, and expires. */
-        if (b == NULL && end_ms <= k->now_ms) return;
-        b = make_bound(k, fence);
-        if (b != NULL) b->bound_ms = HAS_ENDED;
-        end_item(k, SL_ITEM_GRANT, key, fence);
-        return;
-    }
-    if (b == NULL) return;
-    drop_bound(k, b);
+    /* Its entry may not have been read yet. If the grant has expired, the entry may have a later bound than
+     * the node that reported the grant knew. Otherwise settings.withdrew() says that it has ended. */
+    bool unread = k->reads && end_ms > k->now_ms;
+    if (b == NULL && !unread) return;
+    if (b != NULL) drop_bound(k, b);
     end_item(k, SL_ITEM_GRANT, key, fence);
 }
 
@@ -359,7 +351,6 @@ static int restore_grant(struct sl_keeper_journal *k, struct sl_now now,
     }
     struct grant_bound *b = make_bound(k, item->fence);
     if (b == NULL) return SLUICE_ENOMEM;
-    if (b->bound_ms == HAS_ENDED) return SLUICE_OK;
     if (b->bound_ms ==
         0) { /* Otherwise this node has recorded the grant in this term. */
         b->bound_ms = item->expiry_ms;
@@ -394,18 +385,6 @@ static int restore(struct sl_keeper_journal *k, struct sl_now now,
     }
 }
 
-/* Forget the grants that ended while the entries were read. */
-static void drop_ended(struct sl_keeper_journal *k)
-{
-    uint64_t cursor = 0;
-    void *found;
-    do {
-        if (sl_index_scan(&k->bounds, &cursor, &found, 1) == 1 &&
-            ((struct grant_bound *)found)->bound_ms == HAS_ENDED)
-            drop_bound(k, found);
-    } while (cursor != 0);
-}
-
 int sl_keeper_journal_restore(struct sl_keeper_journal *k, struct sl_now now,
                               const struct sl_storage_row *rows, uint32_t count,
                               bool more, uint32_t *bad)
@@ -421,7 +400,6 @@ int sl_keeper_journal_restore(struct sl_keeper_journal *k, struct sl_now now,
         if (!append(&k->after, rows[i].key.at, rows[i].key.n)) return SLUICE_ENOMEM;
     }
     k->reads = more;
-    if (!more) drop_ended(k);
     return SLUICE_OK;
 }
 
@@ -468,8 +446,7 @@ static bool add_entry(struct batch *b, sl_ms now_ms, struct sl_item *item, bool 
     struct added_entry *e = &b->at[b->count];
     if (!is_end && item->kind == SL_ITEM_GRANT) {
         const struct grant_bound *known = find_bound(k, item->fence);
-        if (known == NULL || known->bound_ms == HAS_ENDED)
-            return true; /* A later record ends it. */
+        if (known == NULL) return true; /* A later record ends it. */
         item->expiry_ms = known->bound_ms;
     } else if (!is_end) item->expiry_ms = to_journal_time(k, now_ms, item->expiry_ms);
     item->bound_ms = item->expiry_ms;

@@ -41,7 +41,8 @@ struct sl_keeper_journal_settings {
     /* The limits of one write: the number of entries, and their bytes. */
     uint32_t entries_max;
     size_t bytes_max;
-    /* Whether a grant must not be restored, because no client knows of it; NULL: never. */
+    /* Whether a grant must not be restored, because no client knows of it, or because it has ended in this
+     * term; NULL: never. */
     bool (*withdrew)(const void *arg, struct sl_bytes key,
                      const struct sl_grant_view *v);
     const void *arg;

@@ -410,9 +410,6 @@ UNIT_TEST(a_long_lease_is_recorded_in_the_term_of_the_keeper)
     lead_and_wait();
     assert_int_equal(acquire(&clients[1], "k", 60000), SLUICE_OK);
     assert_string_equal(orders(), "record 1 in 5\n");
-    assert_false(sl_failover_recorded(&node, now.ms, 4, &r)); /* Of an earlier term. */
-    now.ms += 250;
-    assert_non_null(strstr(orders(), "record 1 in 5\n"));
     assert_true(sl_failover_recorded(&node, now.ms, 5, &r));
     assert_int_equal(acquire(&clients[1], "l", 60000), SLUICE_OK);
     orders();
@@ -676,16 +673,6 @@ UNIT_TEST(limits_are_written_with_the_next_renewal)
     now.ms += 500;
     assert_string_equal(orders(), "renew 5 with 3000 70000\n");
     assert_false(sl_failover_renewed(&node, now.ms, now.ms, 5, &ok)); /* Nothing new. */
-}
-
-UNIT_TEST(a_renewal_of_an_old_term_writes_no_limits)
-{
-    const struct sl_storage_result ok = result(SLUICE_OK, 4, SELF);
-    lead();
-    orders();
-    sl_failover_write_limits(&node, now.ms, 2000, 60000);
-    orders();
-    assert_false(sl_failover_renewed(&node, now.ms, now.ms, 4, &ok));
 }
 
 /* --- Messages --------------------------------------------------------------------------------- */

@@ -126,6 +126,7 @@ static void carry_out(const struct sl_guests_order *o)
             say("release %.*s %d\n", (int)m->key.n, m->key.at, (int)m->fence);
             assert_int_equal(
                 sl_table_release(table, now, &own, m->key, m->fence, &past), 1);
+            sl_guests_gone(&guests, now.ms, m->fence, false);
             break;
         case SL_GUESTS_ORDER_GIVEN: say("given %d\n", (int)o->ms); break;
         case SL_GUESTS_ORDER_LISTEN: break;
@@ -758,24 +759,6 @@ UNIT_TEST(an_unleased_grant_follows_its_client_to_a_new_link)
     orders();
     pass_effects();
     assert_true(is_held("k", fence));
-}
-
-UNIT_TEST(a_grant_of_an_open_session_is_not_taken_over)
-{
-    lead(0);
-    come(2);
-    RECEIVE(2, DO, .session = 5, .bytes = text("x"), .last = true);
-    orders();
-    sl_fence fence = acquire(&session[0], "k", 0);
-    /* Another session that claims to be the same client. */
-    struct sl_session other;
-    struct sl_guest same = {.node = 2, .id = 5};
-    struct sl_grant_view v;
-    bool added;
-    sl_session_begin(&other, 99, 0);
-    assert_true(sl_table_inspect_grant(table, now, text("k"), fence, &v));
-    assert_false(sl_guests_reclaim(&guests, now, &other, &same, &v, text("k"), &added));
-    assert_true(sl_session_holds(&session[0]));
 }
 
 /* The clients left while the link was down, or their node was restarted. */
