@@ -18,7 +18,9 @@
 #define PROBE_HEARTBEATS 2
 #define GAP_HEARTBEATS 4
 
-#define SLEPT_MS 1000 /* If a call is this late, the node was suspended. */
+/* An election is due at least every AWAKE_MS. If a call is late by SLEPT_MS, the node was suspended. */
+#define AWAKE_MS 1000
+#define SLEPT_MS 1000
 #define ORDERS_MAX 16u
 
 const struct sl_election_settings sl_election_settings_default = {
@@ -51,7 +53,9 @@ struct sl_election {
     sl_ms read_ms, renew_ms;          /* When to order the next one, or SL_NEVER. */
     sl_ms claim_ms;                   /* Do not claim before this time; 0: no limit. */
     sl_ms doubt_ms;                   /* When to repeat our report about the keeper. */
-    uint64_t claimed_term;            /* The term in the last claim. */
+    sl_ms called_ms;                  /* The time of the last call. */
+    sl_ms woke_ms;          /* When this node was last found to have been suspended. */
+    uint64_t claimed_term;  /* The term in the last claim. */
     uint64_t resigned_term; /* The last term in which this process resigned; 0: none. */
     bool renew_now;
     sl_ms leading_since_ms;
@@ -209,6 +213,8 @@ static uint32_t count_doubts(const struct sl_election *e, sl_ms now, bool closed
         if (!x->member || i == e->settings.self || i == e->current.node) continue;
         if (x->doubt_term != e->current.term || now - x->doubt_at_ms > DOUBT_VALID_MS)
             continue;
+        /* The report may have been sent while this node was suspended. If it is still true, it is repeated. */
+        if (x->doubt_at_ms - e->woke_ms < DOUBT_REPEAT_MS) continue;
         if (x->doubt == SL_PEER_CLOSED || (!closed && x->doubt == SL_PEER_SILENT)) n++;
     }
     return n;
@@ -270,7 +276,7 @@ static void bring_forward(sl_ms *due, sl_ms candidate)
 
 static sl_ms next_due(const struct sl_election *e)
 {
-    sl_ms due = SL_NEVER;
+    sl_ms due = e->called_ms + AWAKE_MS;
     if (!e->reading) bring_forward(&due, e->read_ms);
     if (e->state == SL_ELECTION_LEADING && !e->renewing)
         bring_forward(&due, e->renew_ms);
@@ -287,7 +293,9 @@ static sl_ms next_due(const struct sl_election *e)
 static void note_sleep(struct sl_election *e, sl_ms now)
 {
     sl_ms due = next_due(e);
+    e->called_ms = now;
     if (due > now || now - due < SLEPT_MS) return;
+    e->woke_ms = now;
     for (size_t i = 0; i < SL_ELECTION_NODES_MAX; i++)
         if (e->at[i].sight != SL_PEER_UP) e->at[i].since_ms = now;
 }
@@ -455,6 +463,7 @@ void sl_election_claimed(struct sl_election *e, sl_ms now, sl_ms asked_ms,
 void sl_election_renewed(struct sl_election *e, sl_ms now, sl_ms asked_ms,
                          const struct sl_storage_result *d)
 {
+    note_sleep(e, now);
     bool known = note_answer(e, now, d->status);
     e->renewing = false;
     if (e->state != SL_ELECTION_LEADING) return;
@@ -591,7 +600,8 @@ struct sl_election *sl_election_new(const struct sl_election_settings *s, sl_ms 
     }
     e->settings = *s;
     e->renew_ms = e->doubt_ms = SL_NEVER;
-    e->read_ms = now;
+    e->read_ms = e->called_ms = now;
+    e->woke_ms = now - DOUBT_REPEAT_MS; /* It was not suspended. */
     for (size_t i = 0; i < SL_ELECTION_NODES_MAX; i++) {
         e->at[i].sight = SL_PEER_SILENT;
         e->at[i].since_ms = now;

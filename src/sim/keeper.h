@@ -14,6 +14,7 @@
  *     keeper_admin.c    BREAK and DRAIN at the keeper, and what they promise
  *     keeper_operator.c  operators: clients that send BREAK and DRAIN
  *     keeper_nemesis.c  injects faults
+ *     keeper_pause.c    lets nodes and clients pause
  *     keeper_members.c  the membership, and operators that change it
  *     keeper_memory.c   lets nodes run out of memory
  *     keeper_heal.c     the phase after the faults, when the cluster must make progress
@@ -624,7 +625,8 @@ void ksim_net_send(struct ksim_world *w, uint32_t from, uint32_t to_id,
 void ksim_net_deliver(struct ksim_world *w, const struct sim_event *e);
 void ksim_net_update(struct ksim_world *w);
 void ksim_net_reset(struct ksim_world *w, uint32_t a, uint32_t b);
-void ksim_net_excuse(struct ksim_world *w, uint32_t i);
+/* A node continues after a pause. */
+void ksim_net_resume(struct ksim_world *w, uint32_t i);
 bool ksim_net_has_space(const struct ksim_world *w, uint32_t i, uint32_t to_id);
 int64_t ksim_net_delay(struct ksim_world *w);
 
@@ -673,6 +675,14 @@ void ksim_heal_begin(struct ksim_world *w);
 void ksim_heal_step(struct ksim_world *w);
 void ksim_heal_unanswered(struct ksim_world *w, uint32_t c,
                           const struct ksim_command *m);
+
+/* --- keeper_pause.c --------------------------------------------------------------------- */
+
+void ksim_pause_node(struct ksim_world *w, uint32_t i, int64_t us);
+void ksim_pause_client(struct ksim_world *w, uint32_t c, int64_t us);
+/* A node pauses while it, or other nodes, have a reason to doubt the keeper. */
+void ksim_pause_doubting(struct ksim_world *w);
+void ksim_pause_event(struct ksim_world *w, const struct sim_event *e);
 
 /* --- keeper_memory.c -------------------------------------------------------------------- */
 

@@ -169,25 +169,6 @@ static void lose_power(struct ksim_world *w)
     }
 }
 
-static void pause_node(struct ksim_world *w)
-{
-    uint32_t i = likely_keeper(w);
-    struct ksim_node *n = &w->nodes[i];
-    if (!ksim_node_runs(w, i)) return;
-    n->paused_from_us = w->now_us;
-    n->paused_us = w->now_us + length(w);
-    KSIM_TRACE(w, "nemesis: n%u pauses for %lld ms", i + 1,
-               (long long)(n->paused_us - w->now_us) / 1000);
-    if (ksim_has_fault(w, KSIM_FAULT_STOP)) {
-        n->stopped = true;
-        n->stopped_ppm = n->clock.ppm;
-        sim_clock_rate(&n->clock, w->now_us, -1000000);
-    }
-    ksim_schedule(
-        w, n->paused_us - w->now_us,
-        (struct sim_event){.type = SIM_EVENT_MEND, .node = i, .number = n->life});
-}
-
 /* The holder of a lock without a lease notices a little later that its session has ended. */
 static void excuse_holder(struct ksim_world *w, uint32_t i, const struct ksim_conn *c)
 {
@@ -241,13 +222,6 @@ void ksim_nemesis_close_guest(struct ksim_world *w, uint32_t i, uint32_t from,
     KSIM_TRACE(w, "nemesis: n%u closes session %llu of n%u", i + 1,
                (unsigned long long)session, from);
     ksim_conn_close(w, i, sl_container_of(g, struct ksim_conn, guest), true);
-}
-
-static void pause_client(struct ksim_world *w)
-{
-    uint32_t c = sl_random_below(&w->random, w->client_count);
-    w->clients[c].paused_us = w->now_us + length(w);
-    KSIM_TRACE(w, "nemesis: c%u pauses", c + 1);
 }
 
 static void set_wall(struct ksim_world *w)
@@ -306,6 +280,14 @@ static void change_newer(struct ksim_world *w)
 
 /* ---- which fault ---- */
 
+static void inject_pause(struct ksim_world *w)
+{
+    uint32_t dice = sl_random_below(&w->random, 10);
+    if (dice < 3) ksim_pause_doubting(w);
+    else if (dice < 8) ksim_pause_node(w, likely_keeper(w), length(w));
+    else ksim_pause_client(w, sl_random_below(&w->random, w->client_count), length(w));
+}
+
 static void inject(struct ksim_world *w, enum ksim_fault f)
 {
     switch (f) {
@@ -325,10 +307,7 @@ static void inject(struct ksim_world *w, enum ksim_fault f)
             if (sl_random_maybe(&w->random, 2000))
                 for (uint32_t i = 0; i < w->node_count; i++) ksim_nemesis_crash(w, i);
             break;
-        case KSIM_FAULT_PAUSE:
-            if (sl_random_maybe(&w->random, 7000)) pause_node(w);
-            else pause_client(w);
-            break;
+        case KSIM_FAULT_PAUSE: inject_pause(w); break;
         case KSIM_FAULT_CLOSE: close_conn(w); break;
         case KSIM_FAULT_DRIFT: change_rate(w); break;
         case KSIM_FAULT_WALL: set_wall(w); break;

@@ -183,8 +183,6 @@ void ksim_rules_claim(struct ksim_world *w, const struct ksim_op *x)
     if (e->term.resigned || beat_us > SILENCE_US || !w->nodes[keeper].up) return;
     /* Nodes that know another membership count another majority. */
     if ((w->faults & 1ull << KSIM_FAULT_MEMBERS) != 0) return;
-    /* A known gap: a node that was paused, and has no timer, counts that time as silence of the keeper. */
-    if (w->now_us - w->nodes[x->node].paused_us < SILENCE_US) return;
     for (uint32_t o = 0; o < w->node_count; o++) {
         const struct ksim_link *l = &w->nodes[o].links[keeper];
         if (o == keeper) continue;

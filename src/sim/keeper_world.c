@@ -125,7 +125,7 @@ static void resume(struct ksim_world *w, uint32_t i, uint64_t life)
     ksim_node_start_clock(w, i);
     KSIM_TRACE(w, "n%u continues", i + 1);
     n->waits_us = 0;
-    ksim_net_excuse(w, i);
+    ksim_net_resume(w, i);
     ksim_node_settle(w, i);
 }
 
@@ -201,6 +201,7 @@ static bool handle(struct ksim_world *w, const struct sim_event *e)
             if (!w->healed && w->nodes[e->node].life == e->number)
                 ksim_node_resign(w, e->node);
             break;
+        case SIM_EVENT_PAUSE: ksim_pause_event(w, e); break;
         case SIM_EVENT_CRASH:
             if (w->nodes[e->node].life != e->number) break;
             if (!w->healed || w->nodes[e->node].f.unreadable)

@@ -26,6 +26,7 @@ enum sim_event_type {
     SIM_EVENT_START,    /* A node is started or restarted. */
     /* Only in keeper clusters: */
     SIM_EVENT_RESIGN,  /* A keeper resigns. */
+    SIM_EVENT_PAUSE,   /* A node pauses. */
     SIM_EVENT_STORAGE, /* The storage executes an operation, or answers it. */
     SIM_EVENT_WATCH,   /* A node learns that the term in the storage has changed. */
     SIM_EVENT_SECOND,  /* A second has passed on a node. */

@@ -431,6 +431,38 @@ UNIT_TEST(a_node_that_was_asleep_does_not_doubt)
     SAID("doubt up of 5\n");
 }
 
+/* It waits for the answer to a read, so no other time is due. */
+UNIT_TEST(a_node_that_was_asleep_during_a_read_does_not_doubt)
+{
+    ELECTION s = watcher();
+    SEES(2, SILENT);
+    election_passes(s, 1000);
+    SAID("doubt up of 5\nread\n");
+    s->now += 2500;
+    HEARS(3, 5, SILENT);
+    SAID("");
+    TERM_READ(2, 5, 9);
+    HEARS(3, 5, SILENT);
+    SAID("");
+}
+
+/* The report may have been sent long ago. If it is true, it is repeated. */
+UNIT_TEST(a_report_that_arrived_during_a_sleep_does_not_count)
+{
+    ELECTION s = watcher();
+    s->now += 60000;
+    HEARS(3, 5, CLOSED);
+    election_passes(s, 0);
+    SAID("read\n");
+    TERM_READ(2, 5, 9);
+    SEES(2, CLOSED);
+    SAID("doubt closed of 5\n");
+    election_passes(s, 500);
+    s->said[0] = '\0';
+    HEARS(3, 5, CLOSED);
+    SAID("claim after 5\n");
+}
+
 UNIT_TEST(at_the_start_it_asks_until_the_engine_answers)
 {
     ELECTION s = election_stage_new(1, 3);

@@ -731,7 +731,9 @@ static void lead_seen(uint32_t keeper, uint32_t ledgers, sl_ms seen_ms,
     struct sl_storage_result claimed = result(SLUICE_OK, 5, keeper);
     const struct sl_failover_message doubt = {
         .type = SL_FAILOVER_DOUBT, .term = 4, .sight = SL_PEER_CLOSED};
-    now.ms += 60000;
+    now.ms += 59000;
+    orders();
+    now.ms += 1000; /* It does not count doubts right after it was suspended. */
     claimed.term_record.ledgers = ledgers;
     claimed.term_record.heartbeat = heartbeat;
     orders();

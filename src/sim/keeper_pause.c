@@ -1,0 +1,68 @@
+/* keeper_pause.c - nodes and clients pause for a while. A node that continues must not count its own pause
+ * as silence of the keeper. So some pauses begin when other nodes have a reason to doubt the keeper, which
+ * continues to renew its term. */
+#include "sim/keeper.h"
+
+void ksim_pause_node(struct ksim_world *w, uint32_t i, int64_t us)
+{
+    struct ksim_node *n = &w->nodes[i];
+    if (!ksim_node_runs(w, i)) return;
+    n->paused_from_us = w->now_us;
+    n->paused_us = w->now_us + us;
+    KSIM_TRACE(w, "nemesis: n%u pauses for %lld ms", i + 1, (long long)us / 1000);
+    if (ksim_has_fault(w, KSIM_FAULT_STOP)) {
+        n->stopped = true;
+        n->stopped_ppm = n->clock.ppm;
+        sim_clock_rate(&n->clock, w->now_us, -1000000);
+    }
+    ksim_schedule(
+        w, us,
+        (struct sim_event){.type = SIM_EVENT_MEND, .node = i, .number = n->life});
+}
+
+void ksim_pause_client(struct ksim_world *w, uint32_t c, int64_t us)
+{
+    w->clients[c].paused_us = w->now_us + us;
+    KSIM_TRACE(w, "nemesis: c%u pauses", c + 1);
+}
+
+/* A node pauses that does not hear the keeper. With some others, it is just a majority. */
+static void pause_silent(struct ksim_world *w, uint32_t keeper, uint32_t i)
+{
+    uint32_t silent = w->node_count / 2;
+    int64_t until_us = w->now_us + sl_random_between(&w->random, 4000000, 8000000);
+    for (uint32_t k = 0; k < w->node_count; k++) {
+        uint32_t o = (i + k) % w->node_count;
+        if (o == keeper || (o != i && silent == 0)) continue;
+        if (o != i) silent--;
+        if (w->nodes[keeper].links[o].cut_until_us < until_us)
+            w->nodes[keeper].links[o].cut_until_us = until_us;
+    }
+    KSIM_TRACE(w, "nemesis: n%u and others do not hear n%u", i + 1, keeper + 1);
+    ksim_schedule(w, sl_random_between(&w->random, 600000, 2500000),
+                  (struct sim_event){
+                      .type = SIM_EVENT_PAUSE, .node = i, .number = w->nodes[i].life});
+}
+
+/* A node pauses, and others lose their connections to the keeper for a moment. */
+static void pause_closed(struct ksim_world *w, uint32_t keeper, uint32_t i)
+{
+    ksim_pause_node(w, i, sl_random_between(&w->random, 2600000, 6000000));
+    for (uint32_t o = 0; o < w->node_count; o++)
+        if (o != keeper && o != i) ksim_net_reset(w, o, keeper);
+}
+
+void ksim_pause_doubting(struct ksim_world *w)
+{
+    uint32_t i = sl_random_below(&w->random, w->node_count);
+    uint32_t keeper = w->etcd.term.node - 1;
+    if (w->etcd.term.node == 0 || i == keeper || !ksim_node_runs(w, i)) return;
+    if (sl_random_maybe(&w->random, 6000)) pause_silent(w, keeper, i);
+    else pause_closed(w, keeper, i);
+}
+
+void ksim_pause_event(struct ksim_world *w, const struct sim_event *e)
+{
+    if (w->nodes[e->node].life == e->number && !w->healed)
+        ksim_pause_node(w, e->node, sl_random_between(&w->random, 2000000, 6000000));
+}
