@@ -63,6 +63,7 @@ static bool finish_wait(struct sl_table *t, struct sl_now now, struct sl_entry *
 void sl_table_withdraw(struct sl_table *t, struct sl_session *s)
 {
     sl_table_free_retired(t);
+    /* Waiters are at the end of the list. */
     while (!sl_list_empty(&s->mine)) {
         struct sl_entry *e = sl_container_of(s->mine.prev, struct sl_entry, of_session);
         if (e->state == SL_HOLDING) return;

@@ -183,7 +183,7 @@ static int reclaim_entry(struct sl_table *t, struct sl_now now, struct sl_sessio
     sl_table_set_end(t, e, v->leased ? end_of_record(t, now, v, &e->unsure) : SL_NEVER);
     if (!v->leased) {
         e->session = s;
-        sl_list_append(&s->mine, &e->of_session);
+        sl_list_append(s->mine.next, &e->of_session); /* Before its waiters. */
     }
     sl_holders_insert(&r->holders, e);
     sl_roster_add_holder(r, e, t->index.seed);
@@ -298,7 +298,7 @@ int sl_table_rebind(struct sl_table *t, struct sl_now now, struct sl_session *s,
     e->user = s->user;
     sl_client_unref(e->client);
     e->client = sl_client_ref(s->client);
-    sl_list_append(&s->mine, &e->of_session);
+    sl_list_append(s->mine.next, &e->of_session); /* Before its waiters. */
     sl_roster_rebind(p.lock->roster, e, s->id, t->index.seed);
     sl_table_recheck(t, p.lock->roster); /* Thieves do not ask their own session. */
     return SLUICE_OK;

@@ -616,6 +616,22 @@ UNIT_TEST(a_grant_without_a_lease_may_go_to_another_session)
     assert_int_equal(rebind(s, 'a', 4002), SLUICE_EINVAL); /* It has ended. */
 }
 
+/* A correct node reports the grants of a session before it sends a request. */
+UNIT_TEST(a_waiter_leaves_although_its_session_was_given_a_grant_meanwhile)
+{
+    STAGE s = stage_new();
+    struct sl_lock_view v;
+    assert_int_equal(reclaim(s, 'a', bare(4000)), SLUICE_OK);
+    for (int i = 0; i < 2; i++) {
+        ASK('b', .wait_ms = 60000);
+        if (i == 0) assert_int_equal(reclaim(s, 'b', bare(4001)), SLUICE_OK);
+        else assert_int_equal(rebind(s, 'b', 4000), SLUICE_OK);
+        sl_table_withdraw(s->table, &s->session[1]);
+        assert_true(sl_table_inspect(s->table, s->now, bytes("k"), &v));
+        assert_int_equal(v.waiters, 0);
+    }
+}
+
 UNIT_TEST(a_thief_does_not_ask_what_becomes_its_own)
 {
     STAGE s = stage_new();
