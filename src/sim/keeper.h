@@ -15,12 +15,14 @@
  *     keeper_operator.c  operators: clients that send BREAK and DRAIN
  *     keeper_nemesis.c  injects faults
  *     keeper_pause.c    lets nodes and clients pause
+ *     keeper_forge.c    lets nodes send messages that no correct node would send
  *     keeper_members.c  the membership, and operators that change it
  *     keeper_memory.c   lets nodes run out of memory
  *     keeper_heal.c     the phase after the faults, when the cluster must make progress
  *     keeper_audit.c    compares what keepers do with the rules of src/failover/README.md
  *     keeper_rules.c    more rules, about what nodes send, store and remember
  *     keeper_leases.c   rules about what nodes know of leases
+ *     keeper_export.c   rules about the ledger of a keeper that steps down
  *     keeper_trace.c    prints events
  *
  * The world has its own time, in microseconds. No node and no client can read it. */
@@ -42,8 +44,9 @@
 #define KSIM_FAULT_MAX_US 15000000ll /* No fault lasts longer. */
 #define KSIM_LATER \
     8u /* Grants that BREAK NOW has ended, and that are not durable yet. */
-#define KSIM_ENDED 32u /* Released grants that the world remembers for each keeper. */
-#define KSIM_OLD 4     /* Leases that a client remembers after their deadline. */
+#define KSIM_ENDED 32u   /* Released grants that the world remembers for each keeper. */
+#define KSIM_EXPORTS 32u /* Leases that a keeper has when it steps down. */
+#define KSIM_OLD 4       /* Leases that a client remembers after their deadline. */
 
 /* --- Commands -------------------------------------------------------------------------- */
 
@@ -158,6 +161,11 @@ struct ksim_node {
     bool up;
     bool
         had_records; /* When it stepped down, its ledger had records of an earlier term. */
+    struct {
+        sl_fence fence;
+        sl_ms end_ms;
+    } exports[KSIM_EXPORTS]; /* The leases that it had then. */
+    uint32_t export_count;
     uint64_t life; /* The number of this start; each start in the world has its own. */
     uint32_t machine;
     struct sim_clock clock;
@@ -391,6 +399,13 @@ struct ksim_left {
     int64_t since_us, last_us;
 };
 
+/* The last false report of a grant. */
+struct ksim_forged {
+    sl_fence fence;
+    uint32_t key;
+    uint64_t holder; /* The session at the keeper that holds it; 0: none. */
+};
+
 /* What ksim_rules_received() needs to know from before the message. */
 struct ksim_before {
     bool open, closed, known;
@@ -458,6 +473,7 @@ struct ksim_world {
     uint32_t withdrawn_key;
     struct ksim_left left_records[KSIM_LEFT], left_entries[KSIM_LEFT];
     struct ksim_admin admin;
+    struct ksim_forged forged;
 
     int64_t flaps_us; /* Until then, links of the keeper are reset all the time. */
     bool healed;
@@ -622,6 +638,9 @@ void ksim_limits_uncount(struct ksim_node *n, struct ksim_conn *c);
 
 void ksim_net_send(struct ksim_world *w, uint32_t from, uint32_t to_id,
                    const struct sl_failover_message *m);
+/* Send a message that no correct node would send, to the node with this index. */
+void ksim_net_forge(struct ksim_world *w, uint32_t from, uint32_t to,
+                    const struct sl_failover_message *m);
 void ksim_net_deliver(struct ksim_world *w, const struct sim_event *e);
 void ksim_net_update(struct ksim_world *w);
 void ksim_net_reset(struct ksim_world *w, uint32_t a, uint32_t b);
@@ -683,6 +702,19 @@ void ksim_pause_client(struct ksim_world *w, uint32_t c, int64_t us);
 /* A node pauses while it, or other nodes, have a reason to doubt the keeper. */
 void ksim_pause_doubting(struct ksim_world *w);
 void ksim_pause_event(struct ksim_world *w, const struct sim_event *e);
+
+/* --- keeper_forge.c --------------------------------------------------------------------- */
+
+/* Call this before a node closes a link; and when it has sent a message. */
+void ksim_forge_come(struct ksim_world *w, uint32_t from, uint32_t to);
+void ksim_forge_after(struct ksim_world *w, uint32_t from, uint32_t to,
+                      const struct sl_failover_message *m);
+/* A node is about to receive a forged message; has received it. */
+void ksim_forge_receive(struct ksim_world *w, uint32_t i);
+void ksim_forge_received(struct ksim_world *w, uint32_t i);
+/* Whether this message answers a forged one. Its node does not expect the answer. */
+bool ksim_forge_is_answer(const struct ksim_world *w, uint32_t i,
+                          const struct sl_failover_message *m);
 
 /* --- keeper_memory.c -------------------------------------------------------------------- */
 
@@ -795,8 +827,6 @@ void ksim_leases_reclaims_own(struct ksim_world *w, uint32_t i);
 void ksim_leases_reclaimed_own(struct ksim_world *w, uint32_t i);
 /* A node has no memory for a record. */
 void ksim_leases_lost(struct ksim_world *w, uint32_t i);
-/* A node that was the keeper has copied its table to its ledger. */
-void ksim_leases_exported(struct ksim_world *w, uint32_t i);
 /* A keeper acknowledges a lease of a client of its own node. */
 void ksim_leases_acked(struct ksim_world *w, uint32_t i, const struct ksim_conn *c);
 /* Whether a lease was acknowledged although only the keeper knew it. */
@@ -824,6 +854,12 @@ void ksim_leases_waited(struct ksim_world *w, uint32_t i);
 /* After a loop iteration of a node. */
 void ksim_leases_settled(struct ksim_world *w, uint32_t i,
                          const struct sl_table_stats *stats);
+
+/* --- keeper_export.c ------------------------------------------------------------------- */
+
+/* A keeper steps down; it has copied its table to its ledger. */
+void ksim_export_begin(struct ksim_world *w, uint32_t i);
+void ksim_export_end(struct ksim_world *w, uint32_t i);
 
 /* --- keeper_trace.c -------------------------------------------------------------------- */
 

@@ -291,29 +291,6 @@ void ksim_leases_reclaimed_own(struct ksim_world *w, uint32_t i)
                    w->withdrawn);
 }
 
-/* A keeper that has stepped down may have extended leases without the knowledge of their clients. So its
- * report does not allow the next keeper to extend a lease. */
-void ksim_leases_exported(struct ksim_world *w, uint32_t i)
-{
-    const struct sl_list *all = &w->nodes[i].f.route.ledger.all;
-    if (w->nodes[i].had_records) return;
-    for (const struct sl_list *x = all->next; x != all; x = x->next) {
-        const struct sl_record *r = sl_container_of(x, const struct sl_record, all);
-        if (r->leased && r->sure_ms > ksim_node_now(w, i).ms)
-            KSIM_WRONG(w,
-                       "n%u has stepped down, and fence %" PRIu64
-                       " in its ledger can be extended",
-                       i + 1, r->fence);
-        const struct sl_route_session *s = sl_route_session_find(&w->nodes[i].f.route,
-                                                                 r->session);
-        if (s != NULL && s->known_fence < r->fence)
-            KSIM_WRONG(w,
-                       "n%u has stepped down, and a withdrawal may end fence %" PRIu64
-                       ", which its client knows of",
-                       i + 1, r->fence);
-    }
-}
-
 /* ---- two nodes know each lease ---- */
 
 void ksim_leases_acked(struct ksim_world *w, uint32_t i, const struct ksim_conn *c)

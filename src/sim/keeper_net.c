@@ -37,10 +37,40 @@ static void cut_handover(struct ksim_world *w, uint32_t from, uint32_t to)
     if (until_us > x->cut_until_us) x->cut_until_us = until_us;
 }
 
+static void put(struct ksim_world *w, uint32_t from, uint32_t to,
+                const struct sl_failover_message *m, bool forged)
+{
+    struct sl_resp_writer out;
+    struct ksim_link *link = &w->nodes[from].links[to];
+    sl_resp_writer_init(&out, 1 << 20);
+    sl_failover_write(&out, m);
+    struct sim_event e = {.type = SIM_EVENT_MESSAGE,
+                          .node = to,
+                          .other = from,
+                          .link = link->number,
+                          .number = w->nodes[to].life,
+                          .forged = forged};
+    e.bytes = sl_resp_take(&out, &e.byte_count);
+    if (e.bytes == NULL) abort();
+    int64_t at = w->now_us + ksim_net_delay(w);
+    if (w->now_us < link->cut_until_us) at += link->cut_until_us - w->now_us;
+    if (at <= link->last_us) at = link->last_us + 1;
+    link->last_us = at;
+    link->unsent += e.byte_count;
+    ksim_schedule(w, at - w->now_us, e);
+}
+
+void ksim_net_forge(struct ksim_world *w, uint32_t from, uint32_t to,
+                    const struct sl_failover_message *m)
+{
+    if (w->setup.trace) ksim_trace_message(w, "> (forged)", from, to, m);
+    ksim_mix(w, (uint64_t)m->type << 56 ^ (uint64_t)w->now_us << 4 ^ from);
+    if (w->nodes[from].links[to].up) put(w, from, to, m, true);
+}
+
 void ksim_net_send(struct ksim_world *w, uint32_t from, uint32_t to_id,
                    const struct sl_failover_message *m)
 {
-    struct sl_resp_writer out;
     if (to_id == 0 || to_id > w->node_count || to_id == from + 1) {
         KSIM_WRONG(w, "n%u sends to node %u", from + 1, to_id);
         return;
@@ -59,21 +89,8 @@ void ksim_net_send(struct ksim_world *w, uint32_t from, uint32_t to_id,
         cut_handover(w, from, to);
     ksim_rules_sent(w, from, to, m);
     if (m->type == SL_FAILOVER_RECLAIM) ksim_audit_reclaim(w, from, m->grant.fence);
-    sl_resp_writer_init(&out, 1 << 20);
-    sl_failover_write(&out, m);
-    struct sim_event e = {.type = SIM_EVENT_MESSAGE,
-                          .node = to,
-                          .other = from,
-                          .link = link->number,
-                          .number = w->nodes[to].life};
-    e.bytes = sl_resp_take(&out, &e.byte_count);
-    if (e.bytes == NULL) abort();
-    int64_t at = w->now_us + ksim_net_delay(w);
-    if (w->now_us < link->cut_until_us) at += link->cut_until_us - w->now_us;
-    if (at <= link->last_us) at = link->last_us + 1;
-    link->last_us = at;
-    link->unsent += e.byte_count;
-    ksim_schedule(w, at - w->now_us, e);
+    put(w, from, to, m, false);
+    ksim_forge_after(w, from, to, m);
 }
 
 void ksim_net_deliver(struct ksim_world *w, const struct sim_event *e)
@@ -87,8 +104,10 @@ void ksim_net_deliver(struct ksim_world *w, const struct sim_event *e)
     }
     /* The sender may have been killed: what it sent before arrives. */
     if (!w->nodes[e->node].up || !in->up || in->number != e->link) return;
+    if (e->forged) ksim_forge_receive(w, e->node);
     ksim_node_receive(w, e->node, e->other + 1,
                       (struct sl_bytes){e->bytes, e->byte_count});
+    if (e->forged) ksim_forge_received(w, e->node);
 }
 
 /* ---- links ---- */
@@ -198,8 +217,9 @@ void ksim_net_update(struct ksim_world *w)
 
 void ksim_net_reset(struct ksim_world *w, uint32_t a, uint32_t b)
 {
-    if (ksim_node_runs(w, a) && w->nodes[a].links[b].up)
-        end_link(w, a, b, false, SL_PEER_CLOSED);
+    if (!ksim_node_runs(w, a) || !w->nodes[a].links[b].up) return;
+    ksim_forge_come(w, a, b);
+    end_link(w, a, b, false, SL_PEER_CLOSED);
 }
 
 /* Do not count the time for which a node did not run as silence of other nodes. It may notice that another

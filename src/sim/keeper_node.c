@@ -406,6 +406,7 @@ static void stop(struct ksim_world *w, uint32_t i, uint64_t term)
     }
     ksim_tx_depose(w, i, term);
     ksim_limits_end(w, i);
+    ksim_export_begin(w, i);
 }
 
 static void do_order(struct ksim_world *w, uint32_t i,
@@ -504,7 +505,7 @@ static void turn(struct ksim_world *w, uint32_t i)
         ksim_memory_begin(w);
         more = !sl_failover_export(&n->f, now, &budget);
         if (ksim_memory_end()) ksim_leases_lost(w, i);
-        if (!more) ksim_leases_exported(w, i);
+        if (!more) ksim_export_end(w, i);
     }
     while (n->f.route.leads && !sl_list_empty(&n->f.route.ledger.all)) {
         more = reclaims-- == 0;
@@ -635,6 +636,7 @@ void ksim_node_receive(struct ksim_world *w, uint32_t i, uint32_t from,
         return;
     }
     if (w->setup.trace) ksim_trace_message(w, "<", i, from - 1, &m);
+    if (ksim_forge_is_answer(w, i, &m)) return;
     struct ksim_before before;
     ksim_rules_receive(w, i, from, &m, &before);
     if (sl_guests_lacks(&n->f.guests, from, &m)) open_guest(w, i, from, m.session);

@@ -336,10 +336,28 @@ void ksim_rules_cut_off(struct ksim_world *w, uint32_t i)
 
 /* ---- messages ---- */
 
+/* A node that sends the RELEASE of a lease has no record of the lease any more. */
+static void check_released(struct ksim_world *w, uint32_t i,
+                           const struct sl_failover_message *m)
+{
+    struct ksim_command c;
+    if (m->bytes.n != sizeof c) return;
+    memcpy(&c, m->bytes.at, sizeof c);
+    const struct sl_record *x = c.verb == KSIM_RELEASE
+                                    ? sl_ledger_find(&w->nodes[i].f.route.ledger,
+                                                     c.fence)
+                                    : NULL;
+    if (x != NULL && x->leased && ksim_key_of(x->key) == c.key)
+        KSIM_WRONG(w,
+                   "n%u has a record of fence %" PRIu64 ", which its client releases",
+                   i + 1, c.fence);
+}
+
 void ksim_rules_sent(struct ksim_world *w, uint32_t from, uint32_t to,
                      const struct sl_failover_message *m)
 {
     struct ksim_node *n = &w->nodes[from];
+    if (m->type == SL_FAILOVER_DO) check_released(w, from, m);
     ksim_leases_sent(w, from, to, m);
     if (m->type == SL_FAILOVER_COME) n->reports_subscribed = n->f.route.heard;
     if (m->type == SL_FAILOVER_QUIET && n->quiet_to == to + 1) n->quiet_to = 0;

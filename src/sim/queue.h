@@ -42,6 +42,7 @@ struct sim_event {
     uint64_t link;   /* MESSAGE: the connection that carried it. */
     struct sim_packet *packet;
     char *bytes; /* Keeper clusters: a message; owned. */
+    bool forged; /* No correct node would send it. */
     size_t byte_count;
 };
 
