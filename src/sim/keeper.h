@@ -709,8 +709,8 @@ void ksim_pause_event(struct ksim_world *w, const struct sim_event *e);
 void ksim_forge_come(struct ksim_world *w, uint32_t from, uint32_t to);
 void ksim_forge_after(struct ksim_world *w, uint32_t from, uint32_t to,
                       const struct sl_failover_message *m);
-/* A node is about to receive a forged message; has received it. */
-void ksim_forge_receive(struct ksim_world *w, uint32_t i);
+/* A node is about to receive a forged message, unless this returns false; has received it. */
+bool ksim_forge_receive(struct ksim_world *w, uint32_t i, uint32_t type);
 void ksim_forge_received(struct ksim_world *w, uint32_t i);
 /* Whether this message answers a forged one. Its node does not expect the answer. */
 bool ksim_forge_is_answer(const struct ksim_world *w, uint32_t i,

@@ -309,6 +309,16 @@ static void release(struct ksim_world *w, uint32_t c, uint32_t way)
     else if (!expires) ksim_client_ask(w, c, way, &m);
 }
 
+#define LONG_US \
+    30000000ll /* Clients extend and release long leases earlier than necessary. */
+
+/* Return after which time a client extends its lease. Some are late. */
+static int64_t extend_after(struct ksim_world *w, sl_ms lease_ms)
+{
+    int64_t most_us = 1100 * lease_ms;
+    return sl_random_between(&w->random, 0, most_us < LONG_US ? most_us : LONG_US);
+}
+
 static void plan(struct ksim_world *w, uint32_t c)
 {
     struct ksim_client *x = &w->clients[c];
@@ -316,9 +326,9 @@ static void plan(struct ksim_world *w, uint32_t c)
     struct ksim_hold *h = &x->hold;
     int64_t now_us = ksim_client_clock(w, c);
     int64_t lease_us = h->lease_ms * 1000;
-    h->extend_us = lease_us == 0 ? INT64_MAX
-                                 : now_us + sl_random_between(r, 0, lease_us * 11 / 10);
+    h->extend_us = lease_us == 0 ? INT64_MAX : now_us + extend_after(w, h->lease_ms);
     int64_t most_us = sl_random_maybe(r, 3000) ? 8000000 : 1000 * w->lease_max_ms;
+    if (most_us > LONG_US) most_us = LONG_US;
     if (lease_us == 0 && sl_random_maybe(r, 3000)) most_us = 30000000;
     h->release_us = now_us + sl_random_between(r, 0, most_us);
     if (w->healed) h->release_us = now_us; /* Nobody uses locks any more. */
@@ -418,8 +428,7 @@ static void extended(struct ksim_world *w, uint32_t c, uint32_t way, const char 
     if (!believes) return;
     if (g.until_us > x->hold.until_us) x->hold.until_us = g.until_us;
     x->hold.lease_ms = g.lease_ms;
-    x->hold.extend_us = ksim_client_clock(w, c) +
-                        sl_random_between(&w->random, 0, 1000 * g.lease_ms);
+    x->hold.extend_us = ksim_client_clock(w, c) + extend_after(w, g.lease_ms);
 }
 
 /* An error: NOKEEPER, RECOVERING, LOST or another one. */

@@ -174,7 +174,8 @@ static void record(struct ksim_world *w, struct ksim_op *x)
     check_twice(w, &x->op);
     r->revision = ++w->etcd.revision;
     for (uint32_t i = 0; i < x->op.write_count; i++) {
-        const struct ksim_item entry = {.key = x->op.writes[i].key};
+        const struct ksim_item entry = {.key = x->op.writes[i].key,
+                                        .value = x->op.writes[i].value};
         ksim_map_put(&w->etcd.journal, x->op.writes[i].key, x->op.writes[i].value,
                      r->revision);
         ksim_leases_recorded(w, &entry);

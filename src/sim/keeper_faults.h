@@ -40,6 +40,7 @@
     FAULT(HANGUP,  "hangup",  4000, "clients close their connections during a request") \
     FAULT(MEMBERS, "members", 2500, "operators add and remove nodes") \
     FAULT(MEMORY,  "memory",  1000, "nodes have no memory for a record or a note") \
+    FAULT(LARGE,   "large",    600, "leases have values of 64 KiB") \
     FAULT(FORGE,   "forge",   1500, "nodes send messages that no correct node would send") \
     FAULT(NEWER,   "newer",    300, "the journal has an entry of a newer version for a while, which no keeper can read")
 /* clang-format on */

@@ -61,15 +61,16 @@ void ksim_forge_after(struct ksim_world *w, uint32_t from, uint32_t to,
     else forge_reclaim(w, from, to, m->session);
 }
 
-void ksim_forge_receive(struct ksim_world *w, uint32_t i)
+/* Returns false if the false report would be as good as the true one: the keeper does not know the grant. */
+bool ksim_forge_receive(struct ksim_world *w, uint32_t i, uint32_t type)
 {
     struct sl_grant_view v;
     struct ksim_forged *x = &w->forged;
-    x->holder = x->fence != 0 &&
-                        sl_table_inspect_grant(w->nodes[i].table, ksim_node_now(w, i),
-                                               ksim_key(x->key), x->fence, &v)
-                    ? v.session_id
-                    : 0;
+    bool known = x->fence != 0 &&
+                 sl_table_inspect_grant(w->nodes[i].table, ksim_node_now(w, i),
+                                        ksim_key(x->key), x->fence, &v);
+    x->holder = known ? v.session_id : 0;
+    return known || type != SL_FAILOVER_RECLAIM;
 }
 
 void ksim_forge_received(struct ksim_world *w, uint32_t i)

@@ -49,7 +49,7 @@ static void put(struct ksim_world *w, uint32_t from, uint32_t to,
                           .other = from,
                           .link = link->number,
                           .number = w->nodes[to].life,
-                          .forged = forged};
+                          .forged = forged ? m->type : 0};
     e.bytes = sl_resp_take(&out, &e.byte_count);
     if (e.bytes == NULL) abort();
     int64_t at = w->now_us + ksim_net_delay(w);
@@ -104,10 +104,10 @@ void ksim_net_deliver(struct ksim_world *w, const struct sim_event *e)
     }
     /* The sender may have been killed: what it sent before arrives. */
     if (!w->nodes[e->node].up || !in->up || in->number != e->link) return;
-    if (e->forged) ksim_forge_receive(w, e->node);
+    if (e->forged != 0 && !ksim_forge_receive(w, e->node, e->forged)) return;
     ksim_node_receive(w, e->node, e->other + 1,
                       (struct sl_bytes){e->bytes, e->byte_count});
-    if (e->forged) ksim_forge_received(w, e->node);
+    if (e->forged != 0) ksim_forge_received(w, e->node);
 }
 
 /* ---- links ---- */

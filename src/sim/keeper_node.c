@@ -14,7 +14,7 @@
 static const struct sl_table_limits limits = {.keys_max = 64,
                                               .waiters_max = 32,
                                               .key_bytes_max = 64,
-                                              .value_bytes_max = 64,
+                                              .value_bytes_max = UINT16_MAX,
                                               .drains_max = 8,
                                               .grain_ms = 1};
 
@@ -52,7 +52,7 @@ void ksim_node_start(struct ksim_world *w, uint32_t i)
                                            .table = n->table,
                                            .volatile_ms = w->volatile_ms,
                                            .entries_max = 4,
-                                           .entry_bytes_max = 4096};
+                                           .entry_bytes_max = 2 * UINT16_MAX};
     if (n->table == NULL || !sl_failover_init(&n->f, &s, now.ms)) abort();
     sl_table_set_authority(n->table, 0);
     sl_list_init(&n->conns);
@@ -457,7 +457,10 @@ static sl_ms end_lingering(struct ksim_world *w, uint32_t i)
 struct ksim_fill {
     struct ksim_world *w;
     uint32_t node;
+    size_t bytes; /* Of the leases that were sent. */
 };
+
+#define FILL_BYTES 65536u /* When so many bytes were sent, the rest must wait. */
 
 static void send_fill(void *arg, uint32_t to, const struct sl_failover_message *m)
 {
@@ -467,6 +470,10 @@ static void send_fill(void *arg, uint32_t to, const struct sl_failover_message *
         KSIM_WRONG(f->w,
                    "n%u completes a ledger with a lease whose record is not durable",
                    f->node + 1);
+    if (m->type == SL_FAILOVER_NOTE && f->bytes >= FILL_BYTES)
+        KSIM_WRONG(f->w, "n%u sends more than %zu bytes in one step", f->node + 1,
+                   f->bytes);
+    f->bytes += m->key.n + m->grant.value.n + m->name.n + m->address.n;
     ksim_net_send(f->w, f->node, to, m);
 }
 
@@ -474,7 +481,7 @@ static void send_fill(void *arg, uint32_t to, const struct sl_failover_message *
  * to send. */
 static bool fill(struct ksim_world *w, uint32_t i)
 {
-    struct ksim_fill f = {w, i};
+    struct ksim_fill f = {w, i, 0};
     uint32_t able = 0;
     for (uint32_t o = 0; o < w->node_count; o++)
         if (w->nodes[i].links[o].up && ksim_net_has_space(w, i, o + 1))
@@ -673,7 +680,7 @@ static void cannot_read(struct ksim_world *w, uint32_t i, uint64_t term)
         KSIM_WRONG(w, "n%u: the journal has an invalid entry", i + 1);
     n->invalid_term = term;
     ksim_schedule(
-        w, sl_random_between(&w->random, 500000, 6000000),
+        w, sl_random_between(&w->random, 500000, KSIM_FAULT_MAX_US),
         (struct sim_event){.type = SIM_EVENT_CRASH, .node = i, .number = n->life});
 }
 

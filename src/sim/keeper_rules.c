@@ -530,10 +530,33 @@ static void check_journal(struct ksim_world *w, uint32_t i)
     }
 }
 
+#define NOT_READY_MS \
+    5000             /* How long requests wait at a new keeper, beyond keeper-wait; */
+#define TICK_MS 1500 /* and until a node notices that. */
+
+/* Requests do not wait forever for a keeper that is not ready. */
+static void check_waiting(struct ksim_world *w, uint32_t i)
+{
+    const struct ksim_node *n = &w->nodes[i];
+    sl_ms most_ms = w->keeper_wait_ms + NOT_READY_MS + TICK_MS;
+    if (!n->f.route.leads || w->now_us - n->paused_us < 1000 * TICK_MS) return;
+    for (const struct sl_list *x = n->conns.next; x != &n->conns; x = x->next) {
+        const struct ksim_conn *c = sl_container_of(x, const struct ksim_conn, all);
+        sl_ms ms = ksim_node_now(w, i).ms - c->arrived_ms;
+        if (c->open && c->busy && c->place == KSIM_ON_ROUTE && !c->is_guest &&
+            ms > most_ms)
+            KSIM_WRONG(w,
+                       "request %" PRIu64 " has waited for %" PRId64
+                       " ms at the keeper n%u, which is not ready",
+                       c->command.number, ms, i + 1);
+    }
+}
+
 void ksim_rules_second(struct ksim_world *w, uint32_t i)
 {
     const struct ksim_node *n = &w->nodes[i];
     int64_t since_us = w->now_us - LEFT_US;
+    check_waiting(w, i);
     if (is_current(w, i)) ksim_leases_second(w, i);
     if (!is_current(w, i) || n->quiet || n->reclaims || n->f.guests.reads_journal)
         return;

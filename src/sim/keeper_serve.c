@@ -8,6 +8,7 @@
 #include "sim/keeper.h"
 
 static const char *const names[KSIM_KEYS] = {"k0", "k1", "k2", "k3"};
+static const char large[UINT16_MAX]; /* The value of a lease. */
 
 struct sl_bytes ksim_key(uint32_t key)
 {
@@ -463,6 +464,8 @@ static void acquire(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
                            .lease_ms = m->lease_ms,
                            .steal = m->steal != 0,
                            .force_ms = m->force_ms};
+    if (ksim_has_fault(w, KSIM_FAULT_LARGE) && m->lease_ms > 0)
+        want.value = (struct sl_bytes){large, sizeof large};
     if (want.wait_ms > 0)
         want.wait_ms = want.wait_ms > want.waited_ms ? want.wait_ms - want.waited_ms
                                                      : 0;

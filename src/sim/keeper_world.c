@@ -78,6 +78,25 @@ static void draw_faults(struct ksim_world *w)
     w->checker.checks_loose = (w->faults & (loose | 1ull << KSIM_FAULT_MEMORY)) == 0;
 }
 
+/* Leases are so long that the drift of clocks matters more than the time until there is another keeper. In
+ * half of these seeds, only keepers that resign record the leases. (A table does not know for how long a lease
+ * is certainly valid if two reports of its expiry differ by more than 17 minutes.) */
+static void draw_long(struct ksim_world *w)
+{
+    bool is_short = sl_random_maybe(&w->random, 5000);
+    uint64_t faults = 1ull << KSIM_FAULT_DRIFT;
+    w->lease_min_ms = is_short ? 60000 : 2700000;
+    w->lease_max_ms = is_short ? 600000 : 3600000;
+    w->rates_change = false;
+    w->volatile_ms = 200; /* The bounds in the journal are rounded up to this. */
+    if (is_short) {
+        w->volatile_ms = w->lease_max_ms;
+        w->resigns_often = true;
+        faults |= 1ull << KSIM_FAULT_RESIGN;
+    }
+    if (!w->setup.faults_given) w->faults |= faults;
+}
+
 static void draw(struct ksim_world *w)
 {
     struct sl_random *r = &w->random;
@@ -113,6 +132,7 @@ static void draw(struct ksim_world *w)
     w->lazy = sl_random_maybe(r, 5000);
     w->space = ksim_has_fault(w, KSIM_FAULT_FULL) ? 100 : 1 << 20;
     w->heal_at = sl_random_maybe(r, 4000) ? w->setup.events * 6 / 10 : 0;
+    if (w->heal_at == 0 && sl_random_maybe(r, 1500)) draw_long(w);
 }
 
 /* ---- events ---- */

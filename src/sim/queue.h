@@ -41,8 +41,8 @@ struct sim_event {
     uint64_t number; /* Number of a life, a request or a timer. */
     uint64_t link;   /* MESSAGE: the connection that carried it. */
     struct sim_packet *packet;
-    char *bytes; /* Keeper clusters: a message; owned. */
-    bool forged; /* No correct node would send it. */
+    char *bytes;     /* Keeper clusters: a message; owned. */
+    uint32_t forged; /* The type of a message that no correct node would send; 0. */
     size_t byte_count;
 };
 
