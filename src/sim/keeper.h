@@ -15,6 +15,7 @@
  *     keeper_operator.c  operators: clients that send BREAK and DRAIN
  *     keeper_nemesis.c  injects faults
  *     keeper_pause.c    lets nodes and clients pause
+ *     keeper_takeover.c  faults while a node takes over
  *     keeper_forge.c    lets nodes send messages that no correct node would send
  *     keeper_members.c  the membership, and operators that change it
  *     keeper_memory.c   lets nodes run out of memory
@@ -22,6 +23,7 @@
  *     keeper_audit.c    compares what keepers do with the rules of src/failover/README.md
  *     keeper_rules.c    more rules, about what nodes send, store and remember
  *     keeper_leases.c   rules about what nodes know of leases
+ *     keeper_marks.c    rules about overlap marks
  *     keeper_export.c   rules about the ledger of a keeper that steps down
  *     keeper_trace.c    prints events
  *
@@ -233,6 +235,7 @@ struct ksim_node {
     uint32_t quiet_to;       /* The node to which it must send QUIET now; 0: none. */
     int64_t
         confirmed_us; /* When the keeper last confirmed its route, or it was the keeper. */
+    int64_t stalls_us; /* Until then, it does not hand over records. */
     bool settling;
     bool has_more; /* Work is left for the next loop iteration. */
 };
@@ -302,8 +305,9 @@ struct ksim_broken {
     uint64_t life;     /* The life of the keeper that has executed BREAK; 0: none; */
     uint64_t in_term;  /* in this term. */
     uint64_t last;     /* The last request that has ended the grant, */
-    uint64_t at_count; /* after so many grants of the key. */
-    uint64_t term;     /* Of the keeper that acknowledged BREAK; 0: none. */
+    uint64_t at_count; /* after so many grants of the key, */
+    uint64_t ended_life, ended_term; /* by a keeper of this life, in this term. */
+    uint64_t term; /* Of the keeper that acknowledged BREAK; 0: none. */
 };
 
 /* The next grant of a key overlaps this one. */
@@ -442,6 +446,7 @@ struct ksim_world {
     uint32_t slack_us;  /* How late ticks may be. */
     bool resigns_often; /* Keepers resign when they have waited for earlier leases. */
     bool rates_change;  /* The rates of clocks change. */
+    bool breaks;        /* Operators break leases while keepers fail. */
     bool lazy;          /* With `busy`: new keepers read their ledgers very slowly. */
     size_t space;       /* Bytes that a link takes. */
     uint64_t heal_at;   /* Faults end after this many events; 0: never. */
@@ -475,7 +480,12 @@ struct ksim_world {
     struct ksim_admin admin;
     struct ksim_forged forged;
 
-    int64_t flaps_us; /* Until then, links of the keeper are reset all the time. */
+    /* Until then, operators are in a hurry, and often break this grant. */
+    int64_t hurry_us;
+    sl_fence hurry_fence;
+    uint32_t hurry_node; /* They wait until this node hands over its ledger; 0: none; */
+    bool hurry_now;      /* and then end the grant at once. */
+    int64_t flaps_us;    /* Until then, links of the keeper are reset all the time. */
     bool healed;
     int64_t healed_us;
     bool calm;  /* Nothing fails but processes and machines. */
@@ -703,6 +713,16 @@ void ksim_pause_client(struct ksim_world *w, uint32_t c, int64_t us);
 void ksim_pause_doubting(struct ksim_world *w);
 void ksim_pause_event(struct ksim_world *w, const struct sim_event *e);
 
+/* --- keeper_takeover.c ------------------------------------------------------------------ */
+
+/* A node becomes the keeper; another one begins to hand over its ledger. */
+void ksim_takeover_begin(struct ksim_world *w, uint32_t i);
+void ksim_takeover_stall(struct ksim_world *w, uint32_t i);
+/* Whether operators break leases, because the keeper has failed; and how they break this grant. */
+bool ksim_takeover_hurries(const struct ksim_world *w);
+enum { KSIM_BREAK_NONE, KSIM_BREAK_ANY, KSIM_BREAK_NOW, KSIM_BREAK_LATER };
+uint32_t ksim_takeover_breaks(const struct ksim_world *w, sl_fence *fence);
+
 /* --- keeper_forge.c --------------------------------------------------------------------- */
 
 /* Call this before a node closes a link; and when it has sent a message. */
@@ -813,6 +833,8 @@ sl_fence ksim_fence_of(const struct ksim_item *x);
 /* A keeper has granted (`fresh`) or extended a lease in its table. */
 void ksim_leases_granted(struct ksim_world *w, uint32_t i, uint32_t key, sl_fence fence,
                          bool fresh);
+/* A keeper is about to tell the node of the client of a lease that it was granted or extended. */
+void ksim_leases_shown(struct ksim_world *w, uint32_t i, uint32_t key, sl_fence fence);
 /* A keeper has extended a lease: this was the grant before. */
 void ksim_leases_extended(struct ksim_world *w, uint32_t i, struct sl_bytes key,
                           const struct sl_grant_view *before);
@@ -854,6 +876,11 @@ void ksim_leases_waited(struct ksim_world *w, uint32_t i);
 /* After a loop iteration of a node. */
 void ksim_leases_settled(struct ksim_world *w, uint32_t i,
                          const struct sl_table_stats *stats);
+
+/* --- keeper_marks.c -------------------------------------------------------------------- */
+
+/* The node `from`, or the keeper itself, has handed over its ledger to the keeper. */
+void ksim_marks_reported(struct ksim_world *w, uint32_t i, uint32_t from);
 
 /* --- keeper_export.c ------------------------------------------------------------------- */
 

@@ -177,6 +177,7 @@ void ksim_audit_reported(struct ksim_world *w, uint32_t i, uint32_t from)
     /* After its wait, a keeper rejects grants that it does not know. */
     if (w->checker.without_clocks || is_deposed(w, i) || !w->nodes[i].quiet) return;
     ksim_admin_reported(w, i);
+    ksim_marks_reported(w, i, from);
     for (uint32_t g = 0; g < w->checker.count; g++)
         if (w->checker.grants[g].node == from)
             check_known(w, i, &w->checker.grants[g], false);

@@ -40,8 +40,9 @@ struct ksim_grant {
     bool held; /* The client believes that it holds the grant. */
     bool
         closing; /* Without a lease: its connection is closed, and its client will notice. */
-    bool touched; /* A client has sent RELEASE or BREAK, or the grant was stolen. */
-    bool revoked; /* A client has sent BREAK, which ends it at once. */
+    bool touched;  /* A client has sent RELEASE or BREAK, or the grant was stolen. */
+    bool revoked;  /* A client has sent BREAK, which ends it at once. */
+    bool given_up; /* Its client has sent RELEASE. */
     int64_t received_us;
     const struct sim_clock *clock;
     int64_t until_us; /* The deadline, on the client's clock. */

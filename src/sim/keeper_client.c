@@ -43,7 +43,8 @@ void ksim_client_init(struct ksim_world *w, uint32_t c)
 /* Return how long a client waits before its next request. */
 static int64_t think_us(struct ksim_world *w, const struct ksim_client *x)
 {
-    sl_ms most = x->operator.is && !w->healed ? 1500 : w->think_ms;
+    sl_ms most = w->think_ms;
+    if (x->operator.is && !w->healed) most = ksim_takeover_hurries(w) ? 300 : 1500;
     return sl_random_between(&w->random, 0, 1000 * most);
 }
 
@@ -301,6 +302,8 @@ static void release(struct ksim_world *w, uint32_t c, uint32_t way)
      * release, that node may hand over the released lease although the keeper has granted the lock
      * to another client. Both grants are in the table of the next keeper, and both can be extended. */
     if (expires || ksim_has_fault(w, KSIM_FAULT_REUSE)) keep_old(w, c);
+    struct ksim_grant *g = ksim_checker_find(&w->checker, x->hold.fence);
+    if (g != NULL && !expires) g->given_up = true;
     ksim_checker_doubt(&w->checker, x->hold.fence, !expires);
     x->hold.is = false;
     bool resets = x->hold.lease_ms == 0 && way == 0 &&
@@ -315,7 +318,7 @@ static void release(struct ksim_world *w, uint32_t c, uint32_t way)
 /* Return after which time a client extends its lease. Some are late. */
 static int64_t extend_after(struct ksim_world *w, sl_ms lease_ms)
 {
-    int64_t most_us = 1100 * lease_ms;
+    int64_t most_us = (w->breaks ? 300 : 1100) * lease_ms;
     return sl_random_between(&w->random, 0, most_us < LONG_US ? most_us : LONG_US);
 }
 
@@ -328,7 +331,7 @@ static void plan(struct ksim_world *w, uint32_t c)
     int64_t lease_us = h->lease_ms * 1000;
     h->extend_us = lease_us == 0 ? INT64_MAX : now_us + extend_after(w, h->lease_ms);
     int64_t most_us = sl_random_maybe(r, 3000) ? 8000000 : 1000 * w->lease_max_ms;
-    if (most_us > LONG_US) most_us = LONG_US;
+    if (most_us > LONG_US || w->breaks) most_us = LONG_US;
     if (lease_us == 0 && sl_random_maybe(r, 3000)) most_us = 30000000;
     h->release_us = now_us + sl_random_between(r, 0, most_us);
     if (w->healed) h->release_us = now_us; /* Nobody uses locks any more. */

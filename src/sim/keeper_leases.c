@@ -103,6 +103,16 @@ void ksim_leases_granted(struct ksim_world *w, uint32_t i, uint32_t key, sl_fenc
     x->term = w->nodes[i].f.guests.term;
 }
 
+/* A report may have lengthened the lease since it was extended. */
+void ksim_leases_shown(struct ksim_world *w, uint32_t i, uint32_t key, sl_fence fence)
+{
+    struct ksim_lease *x = find(w, fence);
+    struct sl_grant_view v;
+    if (x == NULL || !inspect(w, i, ksim_key(key), fence, &v)) return;
+    int64_t end_us = real_us(w, i, v.end_ms);
+    if (end_us > x->end_us) x->end_us = end_us;
+}
+
 /* The keeper that has granted or extended a lease has recorded it: note the expiry that the entry covers. */
 static void note_durable(struct ksim_world *w, const struct ksim_item *entry,
                          struct ksim_lease *x)

@@ -63,7 +63,7 @@ void ksim_node_start(struct ksim_world *w, uint32_t i)
     n->limits = (struct ksim_limits){0};
     n->quiet = n->reclaims = n->has_more = false;
     n->unwell_us = n->alone_us = w->now_us;
-    n->paused_us = 0;
+    n->paused_us = n->stalls_us = 0;
     n->tick_us = INT64_MAX;
     n->heartbeat = n->told_term = 0;
     n->urgent_to = n->quiet_to = 0;
@@ -309,7 +309,8 @@ static void do_route(struct ksim_world *w, uint32_t i)
                           ? 1 + sl_random_below(&w->random, 4)
                           : UINT32_MAX;
     for (;;) {
-        bool has_space = ksim_net_has_space(w, i, n->f.route.keeper);
+        bool has_space = ksim_net_has_space(w, i, n->f.route.keeper) &&
+                         w->now_us >= n->stalls_us;
         bool spends = n->f.route.handing && has_space;
         if (spends && budget == 0) {
             n->has_more = true;
@@ -371,6 +372,7 @@ static void lead(struct ksim_world *w, uint32_t i, const struct sl_failover_orde
     ksim_tx_lead(w, i, o->term);
     sl_route_resume(&n->f.route);
     do_route(w, i);
+    ksim_takeover_begin(w, i);
     if (ksim_has_fault(w, KSIM_FAULT_CRASH) && sl_random_maybe(&w->random, 1000))
         ksim_schedule(
             w, sl_random_between(&w->random, 0, 3000000),
@@ -559,6 +561,7 @@ static void set_timer(struct ksim_world *w, uint32_t i)
     }
     int64_t at = due == SL_NEVER ? INT64_MAX : sim_clock_when(&n->clock, due * 1000);
     if (n->has_more && at > w->now_us + 1000) at = w->now_us + 1000;
+    if (n->stalls_us > w->now_us && at > n->stalls_us) at = n->stalls_us;
     if (at <= w->now_us) at = w->now_us + 1;
     if (at == INT64_MAX || (n->tick_us > w->now_us && n->tick_us <= at)) return;
     n->tick_us = at;
@@ -655,6 +658,8 @@ void ksim_node_receive(struct ksim_world *w, uint32_t i, uint32_t from,
         snprintf(address, sizeof address, "n%u", i + 1);
     }
     bool records = m.type == SL_FAILOVER_HELD || m.type == SL_FAILOVER_NOTE;
+    if (m.type == SL_FAILOVER_HERE && !n->f.route.open && !n->f.route.handing)
+        ksim_takeover_stall(w, i);
     if (records) ksim_memory_begin(w);
     sl_failover_receive(
         &n->f, ksim_node_now(w, i), from, &m, (struct sl_bytes){name, strlen(name)},

@@ -33,9 +33,29 @@ static void choose_drain(struct ksim_world *w, struct ksim_operator *o)
     if (o->on[p] && sl_random_maybe(&w->random, 1000)) o->job.yes = 1;
 }
 
+static void break_grant(struct ksim_world *w, struct ksim_operator *o,
+                        const struct ksim_grant *g)
+{
+    if (g == NULL) return;
+    o->job = (struct ksim_command){.verb = KSIM_BREAK,
+                                   .key = g->key,
+                                   .fence = g->fence,
+                                   .yes = sl_random_maybe(&w->random, 5000)};
+    /* The promises of BREAK and BREAK ... NOW differ, so use one of them for each grant. */
+    if (w->breaks) o->job.yes = g->fence % 2;
+}
+
 static void choose_break(struct ksim_world *w, struct ksim_operator *o)
 {
     const struct ksim_checker *k = &w->checker;
+    sl_fence fence;
+    uint32_t how = ksim_takeover_breaks(w, &fence);
+    if (how == KSIM_BREAK_LATER) return;
+    if (how != KSIM_BREAK_NONE && sl_random_maybe(&w->random, 8000)) {
+        break_grant(w, o, ksim_checker_find(k, fence));
+        if (how == KSIM_BREAK_NOW) o->job.yes = 1;
+        return;
+    }
     uint32_t count = k->count < RECENT ? k->count : RECENT;
     uint32_t first = count == 0 ? 0 : sl_random_below(&w->random, count);
     const struct ksim_grant *g = NULL;
@@ -46,11 +66,7 @@ static void choose_break(struct ksim_world *w, struct ksim_operator *o)
             (g->touched && sl_random_maybe(&w->random, 9000)))
             g = NULL;
     }
-    if (g == NULL) return;
-    o->job = (struct ksim_command){.verb = KSIM_BREAK,
-                                   .key = g->key,
-                                   .fence = g->fence,
-                                   .yes = sl_random_maybe(&w->random, 5000)};
+    break_grant(w, o, g);
 }
 
 /* Choose what to do next. A drained key hides other faults, so patterns are soon turned off. */

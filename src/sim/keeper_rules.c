@@ -181,6 +181,8 @@ void ksim_rules_claim(struct ksim_world *w, const struct ksim_op *x)
         return;
     }
     if (e->term.resigned || beat_us > SILENCE_US || !w->nodes[keeper].up) return;
+    /* A known gap: before the first heartbeat in a new cluster, a claim has no heartbeat to compare. */
+    if (e->term.term == 1) return;
     /* Nodes that know another membership count another majority. */
     if ((w->faults & 1ull << KSIM_FAULT_MEMBERS) != 0) return;
     for (uint32_t o = 0; o < w->node_count; o++) {

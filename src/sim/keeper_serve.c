@@ -203,16 +203,21 @@ static void reply_in_parts(struct ksim_world *w, uint32_t i, struct ksim_conn *c
     c->rest_ms = ksim_node_now(w, i).ms + sl_random_below(&w->random, 100);
 }
 
+static void send_rest(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
+{
+    char rest[sizeof c->rest];
+    if (c->rest[0] == '\0') return;
+    strcpy(rest, c->rest);
+    c->rest[0] = '\0';
+    reply_text(w, i, c, rest);
+}
+
 void ksim_serve_rests(struct ksim_world *w, uint32_t i)
 {
     struct ksim_node *n = &w->nodes[i];
     for (struct sl_list *x = n->conns.next; x != &n->conns; x = x->next) {
         struct ksim_conn *c = sl_container_of(x, struct ksim_conn, all);
-        if (c->rest[0] == '\0' || c->rest_ms > ksim_node_now(w, i).ms) continue;
-        char rest[sizeof c->rest];
-        strcpy(rest, c->rest);
-        c->rest[0] = '\0';
-        reply_text(w, i, c, rest);
+        if (c->rest_ms <= ksim_node_now(w, i).ms) send_rest(w, i, c);
     }
 }
 
@@ -224,6 +229,7 @@ static void notify_held(struct ksim_world *w, uint32_t i, struct ksim_conn *c,
 {
     struct ksim_node *n = &w->nodes[i];
     struct sl_failover_message m[2];
+    ksim_leases_shown(w, i, c->command.key, fence);
     size_t count = sl_guests_held(&n->f.guests, ksim_node_now(w, i), &c->guest,
                                   c->guest.came_ms, ksim_key(c->command.key), fence,
                                   fresh, m);
@@ -705,13 +711,14 @@ static void answer_refused(struct ksim_world *w, uint32_t i, struct ksim_conn *c
 static void notify_holder(struct ksim_world *w, uint32_t i, const struct sl_effect *e)
 {
     char text[64];
-    const struct ksim_conn *c = ksim_conn_of_session(w, i, e->past.session_id);
+    struct ksim_conn *c = ksim_conn_of_session(w, i, e->past.session_id);
     bool stolen = e->type == SL_EFFECT_STOLEN;
     if (stolen) {
         sl_guests_broke(&w->nodes[i].f.guests, ksim_node_now(w, i).ms, e->past.fence,
                         false);
     }
     if (c == NULL) return;
+    send_rest(w, i, c); /* A push is never in the middle of a reply. */
     int n = snprintf(text, sizeof text, ">%s %" PRIu64, stolen ? "STOLEN" : "ASKED",
                      e->past.fence);
     ksim_push(w, i, c, (struct sl_bytes){text, (size_t)n}, false);

@@ -68,6 +68,13 @@ static void draw_faults(struct ksim_world *w)
         w->faults &= ~storms;
         w->faults |= 1ull << KSIM_FAULT_CRASH;
     }
+    w->breaks = sl_random_maybe(&w->random, 1700) && !w->setup.faults_given;
+    if (w->breaks)
+        w->faults = (w->faults &
+                     (1ull << KSIM_FAULT_BUSY | 1ull << KSIM_FAULT_FULL |
+                      1ull << KSIM_FAULT_DRIFT | 1ull << KSIM_FAULT_DELAY)) |
+                    1ull << KSIM_FAULT_OPERATE | 1ull << KSIM_FAULT_SIDE |
+                    1ull << KSIM_FAULT_CRASH | 1ull << KSIM_FAULT_SEVERAL;
     if (w->setup.faults_given) w->faults = w->setup.faults;
     w->calm = (w->faults & storms) == 0;
     if ((w->faults & 1ull << KSIM_FAULT_STEAL) == 0)
@@ -95,6 +102,18 @@ static void draw_long(struct ksim_world *w)
         faults |= 1ull << KSIM_FAULT_RESIGN;
     }
     if (!w->setup.faults_given) w->faults |= faults;
+}
+
+/* Keepers fail often, and nodes know different expiries of many leases, which operators break. */
+static void draw_breaks(struct ksim_world *w)
+{
+    w->key_count = KSIM_KEYS;
+    w->client_count = 8;
+    w->node_count = w->machine_count = 5;
+    w->lease_min_ms = 3000;
+    w->lease_max_ms = w->volatile_ms = 10000;
+    w->think_ms = 200;
+    w->nemesis_us = sl_random_between(&w->random, 120, 250) * 1000;
 }
 
 static void draw(struct ksim_world *w)
@@ -132,7 +151,8 @@ static void draw(struct ksim_world *w)
     w->lazy = sl_random_maybe(r, 5000);
     w->space = ksim_has_fault(w, KSIM_FAULT_FULL) ? 100 : 1 << 20;
     w->heal_at = sl_random_maybe(r, 4000) ? w->setup.events * 6 / 10 : 0;
-    if (w->heal_at == 0 && sl_random_maybe(r, 1500)) draw_long(w);
+    if (w->breaks) draw_breaks(w);
+    else if (w->heal_at == 0 && sl_random_maybe(r, 1500)) draw_long(w);
 }
 
 /* ---- events ---- */
