@@ -283,7 +283,7 @@ static void change_newer(struct ksim_world *w)
 static void inject_pause(struct ksim_world *w)
 {
     uint32_t dice = sl_random_below(&w->random, 10);
-    if (dice < 3) ksim_pause_doubting(w);
+    if (dice < 4) ksim_pause_doubting(w);
     else if (dice < 8) ksim_pause_node(w, likely_keeper(w), length(w));
     else ksim_pause_client(w, sl_random_below(&w->random, w->client_count), length(w));
 }

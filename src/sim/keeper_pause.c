@@ -38,6 +38,9 @@ static void pause_silent(struct ksim_world *w, uint32_t keeper, uint32_t i)
         if (w->nodes[keeper].links[o].cut_until_us < until_us)
             w->nodes[keeper].links[o].cut_until_us = until_us;
     }
+    /* A node that waits for an answer of etcd must notice its pause, too. */
+    if (ksim_has_fault(w, KSIM_FAULT_SLOW) && sl_random_maybe(&w->random, 5000))
+        w->etcd.slow_us = w->now_us + 3000000;
     KSIM_TRACE(w, "nemesis: n%u and others do not hear n%u", i + 1, keeper + 1);
     ksim_schedule(w, sl_random_between(&w->random, 600000, 2500000),
                   (struct sim_event){
@@ -57,7 +60,7 @@ void ksim_pause_doubting(struct ksim_world *w)
     uint32_t i = sl_random_below(&w->random, w->node_count);
     uint32_t keeper = w->etcd.term.node - 1;
     if (w->etcd.term.node == 0 || i == keeper || !ksim_node_runs(w, i)) return;
-    if (sl_random_maybe(&w->random, 6000)) pause_silent(w, keeper, i);
+    if (sl_random_maybe(&w->random, 5000)) pause_silent(w, keeper, i);
     else pause_closed(w, keeper, i);
 }
 

@@ -532,6 +532,30 @@ static void check_journal(struct ksim_world *w, uint32_t i)
     }
 }
 
+/* The journal has each long lease on which a client relies. */
+static void check_recorded(struct ksim_world *w, uint32_t i)
+{
+    const struct ksim_map *m = &w->etcd.journal;
+    struct sl_grant_view v;
+    if (w->checker.without_clocks) return;
+    for (uint32_t k = 0; k < w->checker.count; k++) {
+        const struct ksim_grant *g = &w->checker.grants[k];
+        if (!g->leased || g->touched || g->lease_ms <= w->volatile_ms ||
+            !ksim_checker_holds(g, w->now_us) ||
+            ksim_checker_left(g, w->now_us) < g->lease_ms / 100 + 50 ||
+            !is_known(w, i, ksim_key(g->key), g->fence, &v))
+            continue;
+        bool found = false;
+        for (size_t n = 0; n < m->count && !found; n++)
+            found = ksim_fence_of(&m->items[n]) == g->fence;
+        if (!found)
+            KSIM_WRONG(w,
+                       "k%u: the journal does not have the lease of c%u (fence %" PRIu64
+                       ")",
+                       g->key, g->client + 1, g->fence);
+    }
+}
+
 #define NOT_READY_MS \
     5000             /* How long requests wait at a new keeper, beyond keeper-wait; */
 #define TICK_MS 1500 /* and until a node notices that. */
@@ -562,6 +586,7 @@ void ksim_rules_second(struct ksim_world *w, uint32_t i)
     if (is_current(w, i)) ksim_leases_second(w, i);
     if (!is_current(w, i) || n->quiet || n->reclaims || n->f.guests.reads_journal)
         return;
+    check_recorded(w, i);
     for (uint32_t o = 0; o < w->node_count; o++)
         if (o != i) check_ledger(w, i, o);
     if (since_us > w->etcd.down_us && since_us > w->etcd.slow_us &&

@@ -68,7 +68,7 @@ static void draw_faults(struct ksim_world *w)
         w->faults &= ~storms;
         w->faults |= 1ull << KSIM_FAULT_CRASH;
     }
-    w->breaks = sl_random_maybe(&w->random, 1700) && !w->setup.faults_given;
+    w->breaks = sl_random_maybe(&w->random, 1500) && !w->setup.faults_given;
     if (w->breaks)
         w->faults = (w->faults &
                      (1ull << KSIM_FAULT_BUSY | 1ull << KSIM_FAULT_FULL |
