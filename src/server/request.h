@@ -64,6 +64,8 @@ struct sl_page {
     int64_t count;
     bool majority; /* LOCKS MAJORITY: list the keys that a majority decides. */
     bool waited; /* LOCKS WAITED: list the keys with waiters, the longest wait first. */
+    uint64_t
+        client; /* LOCKS CLIENT: list the keys that this client holds or waits for; 0: all. */
 };
 
 struct request {

@@ -621,6 +621,37 @@ def LOCKS_lists_all_keys_by_cursor(t, protocol):
 
 
 @test
+def LOCKS_CLIENT_lists_what_one_client_uses(t):
+    s, a, b = t.server().with_clients(2)
+
+    def keys(*words):
+        cursor, found = b"0", []
+        while True:
+            cursor, page = b("LOCKS", *words, "CURSOR", cursor)
+            found += [dict(zip(x[::2], x[1::2]))[b"key"].decode() for x in page]
+            if cursor == b"0":
+                return sorted(found)
+
+    a.acquire("inline", "LEASE", "60s")
+    a.acquire("plain")
+    b.acquire("shared", "SHARED")
+    a.acquire("shared", "SHARED")
+    for i in range(40):
+        b.acquire("other%d" % i)
+    s.waits(a, "ACQUIRE", "other7", "WAIT", 10 ** 8, by=b)
+    id_ = [x for x in b("CLIENT", "LIST").decode().splitlines() if " flags=b " in x][0].split()[0][3:]
+    check(keys("CLIENT", id_), ["inline", "other7", "plain", "shared"])
+    check(keys("CLIENT", id_, "MATCH", "*n*", "COUNT", 3), ["inline", "plain"])
+    check(keys("WAITED", "CLIENT", id_), ["other7"])
+    check(keys("CLIENT", 10 ** 9), [])
+    a.close()
+    t.until(lambda: keys("CLIENT", id_) == ["inline"], "a lease outlives its client")
+    check_error(b("LOCKS", "CLIENT"), "ERR", "CLIENT")
+    check_error(b("LOCKS", "CLIENT", 0), "ERR", "CLIENT must be")
+    check_error(b("LOCKS", "TX", "CLIENT", 1), "ERR", "cannot be combined")
+
+
+@test
 def LOCKS_takes_MATCH_COUNT_and_CURSOR(t):
     c = t.server().client()
     for i in range(20):

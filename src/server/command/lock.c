@@ -532,6 +532,9 @@ static bool read_page(struct call *call, size_t first, struct sl_page *p)
         if (sl_word_is(name, "WAITED")) {
             p->waited = true;
             i--; /* WAITED has no argument. */
+        } else if (sl_word_is(name, "CLIENT")) {
+            if (!number_at(call, i + 1, "CLIENT", 1, INT64_MAX, &n)) return false;
+            p->client = (uint64_t)n;
         } else if (sl_word_is(name, "MATCH")) {
             if (!has) return reply_missing(call, "MATCH");
             p->match = call->at[i + 1];
@@ -543,9 +546,9 @@ static bool read_page(struct call *call, size_t first, struct sl_page *p)
             if (!number_at(call, i + 1, "COUNT", 1, SL_COUNT_MAX, &n)) return false;
             p->count = n;
         } else {
-            sl_say_unknown(
-                call, "option", name,
-                SL_NAMES("WAITED", "MATCH", "CURSOR", "COUNT", "TX", "MAJORITY"));
+            sl_say_unknown(call, "option", name,
+                           SL_NAMES("WAITED", "CLIENT", "MATCH", "CURSOR", "COUNT",
+                                    "TX", "MAJORITY"));
             return false;
         }
     }
@@ -569,6 +572,11 @@ void sl_do_locks(struct call *call)
     r.page = (struct sl_page){.count = COUNT_DEFAULT, .majority = majority};
     if (!read_page(call, tx || majority ? 2 : 1, &r.page)) return;
     struct sl_glob *glob = r.page.glob;
+    if (r.page.client != 0 && (tx || majority)) {
+        sl_say_usage(call, "CLIENT cannot be combined with TX or MAJORITY");
+        sl_glob_free(glob);
+        return;
+    }
     if (tx && r.page.waited) {
         sl_say(call, "ERR",
                "WAITED lists the locks of ACQUIRE; EXPLAIN TX table [key] shows the "

@@ -148,6 +148,20 @@ static bool is_shown(const struct sl_lock_view *l, const struct sl_glob *glob)
     return glob == NULL || sl_glob_matches(glob, l->key);
 }
 
+#define STEPS_A_CLIENT 16
+
+/* Whether a client holds a lock, or waits for it. */
+static bool uses(struct sl_inspection *i, const struct sl_lock_view *l, uint64_t client)
+{
+    struct sl_grant_view v;
+    uint64_t cursor = 0;
+    while (sl_table_each(i->s->table, i->s->now, l->key, &cursor, &v)) {
+        i->steps += STEPS_A_CLIENT;
+        if (v.session_id == client) return true;
+    }
+    return false;
+}
+
 void sl_inspection_list(struct request *r)
 {
     struct server *s = r->s;
@@ -168,7 +182,9 @@ void sl_inspection_list(struct request *r)
         seen += i->found_count - shown;
         for (size_t n = shown; n < i->found_count; n++) {
             i->steps += 16 + compared * i->found[n].key.n;
-            if (is_shown(&i->found[n], p->glob)) i->found[shown++] = i->found[n];
+            if (is_shown(&i->found[n], p->glob) &&
+                (p->client == 0 || uses(i, &i->found[n], p->client)))
+                i->found[shown++] = i->found[n];
         }
     } while (i->cursor != 0 && seen < (size_t)p->count &&
              i->steps < SL_INSPECT_STEPS_MAX);
