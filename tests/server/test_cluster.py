@@ -521,6 +521,7 @@ def options_that_a_majority_lacks_are_rejected_with_a_message(t):
     check_error(one("BREAK", "k", fence), "MAJORITY", "RELEASE key fence")
     check_error(one("DRAIN", "k*", "ON"), "MAJORITY")
     check_error(one("DRAIN"), "MAJORITY")
+    check_error(one("LOCKS", "CLIENT", 1), "MAJORITY", "single server")
     check_error(one("ACQUIRE", "k", "LEASE", 49), "ERR", "50ms (lease-min)")
     check_error(one("EXTEND", "k", fence, 49), "ERR", "50ms (lease-min)")
     check_error(one("ACQUIRE", "k", "LEASE", 24 * 3600 * 1000 + 1), "TOOBIG", "lease-max")
