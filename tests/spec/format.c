@@ -103,6 +103,16 @@ static int key_of(struct spec *s, struct words *w)
     return s->keys++;
 }
 
+static int id_of(struct spec *s, struct words *w)
+{
+    const char *name = need_word(w, "the id");
+    for (int i = 0; i < s->ids; i++)
+        if (strcmp(s->id[i], name) == 0) return i;
+    if (s->ids == IDS_MAX) spec_wrong(s, w->line, "too many ids");
+    copy_name(w, s->id[s->ids], name);
+    return s->ids++;
+}
+
 /* --- Steps ---------------------------------------------------------------- */
 
 /* $a1: the fence that step a1 received. That step may come later in the file. */
@@ -112,7 +122,7 @@ static void read_fence(struct words *w, const char *text, char later[NAME_BYTES]
     copy_name(w, later, text + 1);
 }
 
-static void read_acquire(struct words *w, struct step *step)
+static void read_acquire(struct spec *s, struct words *w, struct step *step)
 {
     struct sl_want *want = &step->want;
     *want = (struct sl_want){.per = 1, .buckets = 1, .units = 1};
@@ -124,8 +134,12 @@ static void read_acquire(struct words *w, struct step *step)
         else if (strcmp(o, "WAIT") == 0) want->wait_ms = number(w, o);
         else if (strcmp(o, "LEASE") == 0) want->lease_ms = number(w, o);
         else if (strcmp(o, "PRIORITY") == 0) want->priority = (int32_t)number(w, o);
+        else if (strcmp(o, "REQUEST") == 0) step->id = id_of(s, w);
         else spec_wrong(w->spec, w->line, "ACQUIRE has no option %s", o);
     }
+    /* All options but WAIT. */
+    want->digest = (uint64_t)want->lease_ms * 64 + want->units * 8 + want->per * 2 +
+                   want->shared;
 }
 
 /* One of two words. */
@@ -142,7 +156,8 @@ static enum deed deed_of(struct words *w, const char *name)
     static const char *const names[] = {
         [ACQUIRE] = "ACQUIRE", [RELEASE] = "RELEASE", [EXTEND] = "EXTEND",
         [CHECK] = "CHECK",     [AWAIT] = "AWAIT",     [BREAK] = "BREAK",
-        [DRAIN] = "DRAIN",     [HANG_UP] = "hang",    [TIME] = "time",
+        [CANCEL] = "CANCEL",   [DRAIN] = "DRAIN",     [HANG_UP] = "hang",
+        [TIME] = "time",
     };
     for (int i = 0; i <= TIME; i++)
         if (strcmp(names[i], name) == 0) return (enum deed)i;
@@ -155,7 +170,7 @@ static void read_arguments(struct spec *s, struct words *w, struct step *step,
 {
     const char *text;
     switch (step->deed) {
-        case ACQUIRE: read_acquire(w, step); break;
+        case ACQUIRE: read_acquire(s, w, step); break;
         case RELEASE:
             if ((text = word(w)) != NULL) read_fence(w, text, later);
             break;
@@ -172,6 +187,7 @@ static void read_arguments(struct spec *s, struct words *w, struct step *step,
             read_fence(w, need_word(w, "the fence"), later);
             if ((text = word(w)) != NULL) step->yes = strcmp(text, "NOW") == 0;
             break;
+        case CANCEL: step->id = id_of(s, w); break;
         case DRAIN:
             copy_name(w, step->pattern, need_word(w, "the pattern"));
             step->yes = yes_or_no(w, "ON", "OFF");
@@ -189,7 +205,8 @@ static void read_step(struct spec *s, struct words *w, char later[NAME_BYTES])
     if (s->sessions == 0) spec_wrong(s, w->line, "a step without a session");
     if (s->steps == STEPS_MAX) spec_wrong(s, w->line, "too many steps");
     struct step *step = &s->step[s->steps];
-    *step = (struct step){.session = s->sessions - 1, .key = -1, .fence_of = -1};
+    *step = (struct step){
+        .session = s->sessions - 1, .key = -1, .id = -1, .fence_of = -1};
     const char *name = need_word(w, "the name");
     if (find_step(s, name) >= 0) spec_wrong(s, w->line, "a second step %s", name);
     if (name[0] == 'f' && isdigit((unsigned char)name[1]))

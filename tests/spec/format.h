@@ -14,6 +14,7 @@ enum {
     SESSIONS_MAX = 6,
     STEPS_MAX = 24, /* Of all sessions of a file. */
     KEYS_MAX = 4,
+    IDS_MAX = 4,
     TURNS_MAX = 32,
     TRIALS_MAX = 16,
     PROPERTIES_MAX = 16,
@@ -21,7 +22,18 @@ enum {
     NAME_BYTES = 16,
 };
 
-enum deed { ACQUIRE, RELEASE, EXTEND, CHECK, AWAIT, BREAK, DRAIN, HANG_UP, TIME };
+enum deed {
+    ACQUIRE,
+    RELEASE,
+    EXTEND,
+    CHECK,
+    AWAIT,
+    BREAK,
+    CANCEL,
+    DRAIN,
+    HANG_UP,
+    TIME
+};
 
 struct step {
     char name[NAME_BYTES];
@@ -29,7 +41,8 @@ struct step {
     enum deed deed;
     int key; /* In spec.keys; of DRAIN, a pattern, -1. */
     char pattern[NAME_BYTES];
-    struct sl_want want; /* Of ACQUIRE, but for the key. */
+    struct sl_want want; /* Of ACQUIRE, but for the key and the id. */
+    int id;              /* In spec.ids: of ACQUIRE .. REQUEST and CANCEL; -1: none. */
     int fence_of;        /* The step whose fence it names, or -1. */
     sl_ms ms;            /* Of EXTEND, AWAIT and TIME. */
     bool yes;            /* AWAIT .. FREE, BREAK .. NOW, DRAIN .. ON */
@@ -72,9 +85,10 @@ struct spec {
     const char *path;
     char name[64]; /* Of the file, without directory and extension. */
     bool timed;    /* Time passes by itself when no session can continue. */
-    int sessions, steps, keys, trials, properties, lines;
+    int sessions, steps, keys, ids, trials, properties, lines;
     char session[SESSIONS_MAX][NAME_BYTES];
     char key[KEYS_MAX][NAME_BYTES];
+    char id[IDS_MAX][NAME_BYTES];
     struct step step[STEPS_MAX];
     struct trial trial[TRIALS_MAX];
     struct property property[PROPERTIES_MAX];

@@ -67,6 +67,42 @@ static int find(const struct model *m, sl_ms now, int key, sl_fence fence)
     return i >= 0 && m->held[i].key == key && lives(&m->held[i], now) ? i : -1;
 }
 
+/* --- Acquisitions with an id ----------------------------------------- */
+
+/* NULL: the step has none. */
+static struct named *named_of(struct model *m, const struct step *step)
+{
+    return step->id < 0 ? NULL : &m->named[step->key][step->id];
+}
+
+/* Whether two steps are attempts of one acquisition. */
+static bool same_named(const struct step *a, const struct step *b)
+{
+    return a->id >= 0 && a->id == b->id && a->key == b->key;
+}
+
+/* A grant is over: so is the acquisition that it belongs to. */
+static void end_grant(struct model *m, int grant)
+{
+    m->held[grant].over = true;
+    for (int k = 0; k < KEYS_MAX; k++)
+        for (int i = 0; i < IDS_MAX; i++) {
+            struct named *n = &m->named[k][i];
+            if (n->state == NAMED_HELD && n->grant == grant) n->state = NAMED_ENDED;
+        }
+}
+
+/* Whether a session other than this one waits for the same acquisition. */
+static bool is_joined(const struct model *m, const struct step *step)
+{
+    for (int i = 0; i < m->spec->sessions; i++) {
+        const struct asker *a = &m->asker[i];
+        if (i != step->session && a->step != NULL && same_named(a->step, step))
+            return true;
+    }
+    return false;
+}
+
 /* --- Waiters -------------------------------------------------------- */
 
 static bool is_queued(const struct asker *a, int key)
@@ -103,6 +139,7 @@ static bool held_back(const struct model *m, sl_ms now, const struct step *step,
     for (int i = 0; i < m->spec->sessions; i++) {
         const struct asker *a = &m->asker[i];
         if (!is_queued(a, step->key) || a->step == step) continue;
+        if (same_named(a->step, step)) continue;
         if (able && (m->gone[i] || a->end_ms <= now)) continue;
         const struct sl_want *other = &a->step->want;
         if (other->priority > mine->priority) return true;
@@ -127,7 +164,7 @@ static bool waits_for_itself(const struct model *m, sl_ms now, const struct step
 
 /* --- Expected answers ------------------------------------------ */
 
-int model_acquire(const struct model *m, sl_ms now, const struct step *step)
+static int decide(const struct model *m, sl_ms now, const struct step *step)
 {
     const struct sl_want *w = &step->want;
     if (!w->shared && capacity(w) == 0) return SLUICE_EFULL;
@@ -137,6 +174,29 @@ int model_acquire(const struct model *m, sl_ms now, const struct step *step)
         return SLUICE_OK;
     if (w->wait_ms == 0) return SLUICE_EFULL;
     return waits_for_itself(m, now, step) ? SLUICE_EDEADLOCK : SL_WAITS;
+}
+
+int model_acquire(struct model *m, sl_ms now, const struct step *step, bool *replay)
+{
+    struct named *n = named_of(m, step);
+    *replay = false;
+    if (n == NULL) return decide(m, now, step);
+    if (n->state == NAMED_HELD && !lives(&m->held[n->grant], now))
+        n->state = NAMED_ENDED;
+    if (n->state == NAMED_ENDED) return SLUICE_EENDED;
+    if (n->state != NAMED_NEW && n->digest != step->want.digest)
+        return SLUICE_EMISMATCH;
+    if (n->state == NAMED_HELD) {
+        struct held *h = &m->held[n->grant];
+        if (!h->leased) h->session = step->session;
+        *replay = true;
+        return SLUICE_OK;
+    }
+    if (n->state == NAMED_WAITS)
+        return step->want.wait_ms == 0 ? SLUICE_EFULL : SL_WAITS;
+    int status = decide(m, now, step);
+    if (status == SLUICE_EFULL) n->state = NAMED_ENDED;
+    return status;
 }
 
 static bool is_so(const struct model *m, sl_ms now, const struct step *step)
@@ -165,7 +225,7 @@ int model_release(struct model *m, sl_ms now, const struct step *step, sl_fence 
             found = i;
     }
     if (found < 0 || !may_use(&m->held[found], step->session)) return 0;
-    m->held[found].over = true;
+    end_grant(m, found);
     return 1;
 }
 
@@ -197,8 +257,19 @@ int model_break(struct model *m, sl_ms now, const struct step *step, sl_fence fe
         h->broken = true;
         return 1;
     }
-    h->over = true;
+    end_grant(m, found);
     m->next_overlaps[step->key] = true;
+    return 2;
+}
+
+int model_cancel(struct model *m, sl_ms now, const struct step *step)
+{
+    struct named *n = named_of(m, step);
+    enum named_state was = n->state;
+    n->state = NAMED_ENDED;
+    if (was == NAMED_WAITS || was == NAMED_ABSENT) return 1;
+    if (was != NAMED_HELD || !lives(&m->held[n->grant], now)) return 0;
+    m->held[n->grant].over = true;
     return 2;
 }
 
@@ -218,7 +289,13 @@ int model_drain(struct model *m, const struct step *step)
 
 void model_hang_up(struct model *m, int session)
 {
+    const struct step *step = m->asker[session].step;
+    struct named *n = step == NULL ? NULL : named_of(m, step);
     m->gone[session] = true; /* It stays in the queue until the effects are fetched. */
+    if (n == NULL) return;
+    /* A request with an id leaves at once. Its position is kept for the next attempt. */
+    if (n->state == NAMED_WAITS && !is_joined(m, step)) n->state = NAMED_ABSENT;
+    m->asker[session].step = NULL;
 }
 
 /* --- Effects --------------------------------------------- */
@@ -226,8 +303,16 @@ void model_hang_up(struct model *m, int session)
 void model_waits(struct model *m, sl_ms now, const struct step *step)
 {
     sl_ms wait_ms = step->deed == AWAIT ? step->ms : step->want.wait_ms;
+    struct named *n = named_of(m, step);
+    uint64_t arrival = ++m->arrivals;
+    if (n != NULL && n->state == NAMED_NEW)
+        *n = (struct named){.digest = step->want.digest, .arrival = arrival};
+    if (n != NULL) {
+        n->state = NAMED_WAITS;
+        arrival = n->arrival;
+    }
     m->asker[step->session] = (struct asker){
-        .step = step, .arrival = ++m->arrivals, .end_ms = now + wait_ms};
+        .step = step, .arrival = arrival, .end_ms = now + wait_ms};
 }
 
 /* A waiter has its answer. False: it had not waited. */
@@ -276,23 +361,58 @@ void model_granted(struct model *m, sl_ms now, const struct step *step,
                                                                    : SL_NEVER};
     m->next_overlaps[step->key] = false;
     m->asker[step->session].step = NULL;
+    struct named *n = named_of(m, step);
+    if (n != NULL)
+        *n = (struct named){
+            .state = NAMED_HELD, .digest = w->digest, .grant = m->grants - 1};
     uint64_t held = w->shared ? (uint64_t)count(m, now, step->key, true)
                               : model_units(m, now, step->key);
     if (g->held != held) model_wrong(m, "%s: held is not counted right", step->name);
 }
 
+void model_replayed(struct model *m, sl_ms now, const struct step *step,
+                    const struct sl_grant *g)
+{
+    const struct named *n = named_of(m, step);
+    int i = model_name(m, g->fence) - 1;
+    m->asker[step->session].step = NULL;
+    if (n == NULL || n->state != NAMED_HELD || n->grant != i)
+        model_wrong(m, "%s: this is not the grant of its id", step->name);
+    else if (!lives(&m->held[i], now) ||
+             g->lease_ms != (m->held[i].leased ? m->held[i].end_ms - now : 0))
+        model_wrong(m, "%s: not what is left of the lease", step->name);
+}
+
+void model_cancelled(struct model *m, int session)
+{
+    struct asker a;
+    if (answered(m, session, &a) &&
+        (a.step->id < 0 || named_of(m, a.step)->state != NAMED_ENDED))
+        model_wrong(m, "%s: its acquisition has not ended", a.step->name);
+}
+
+/* A wait has ended: if it was the last one of its acquisition, that is in this state now. */
+static void leave_named(struct model *m, const struct step *step, enum named_state next)
+{
+    struct named *n = named_of(m, step);
+    if (n != NULL && n->state == NAMED_WAITS && !is_joined(m, step)) n->state = next;
+}
+
 void model_timed_out(struct model *m, sl_ms now, int session)
 {
     struct asker a;
-    if (answered(m, session, &a) && a.end_ms > now)
-        model_wrong(m, "%s: its time is not over", a.step->name);
+    if (!answered(m, session, &a)) return;
+    if (a.end_ms > now) model_wrong(m, "%s: its time is not over", a.step->name);
+    leave_named(m, a.step, NAMED_ENDED);
 }
 
 void model_refused(struct model *m, int session)
 {
     struct asker a;
-    if (answered(m, session, &a) && !drained(m, a.step->key))
+    if (!answered(m, session, &a)) return;
+    if (!drained(m, a.step->key))
         model_wrong(m, "%s: refused, and its key is not drained", a.step->name);
+    leave_named(m, a.step, NAMED_NEW);
 }
 
 void model_seen(struct model *m, sl_ms now, int session)
@@ -307,7 +427,7 @@ void model_expired(struct model *m, sl_ms now, int key, sl_fence fence)
     int i = model_name(m, fence) - 1;
     if (i < 0 || m->held[i].key != key || m->held[i].over || m->held[i].end_ms > now)
         model_wrong(m, "f%d expired before its time, or twice", i + 1);
-    else m->held[i].over = true;
+    else end_grant(m, i);
 }
 
 void model_ended(struct model *m, int key, sl_fence fence)
@@ -316,7 +436,7 @@ void model_ended(struct model *m, int key, sl_fence fence)
     const struct held *h = i < 0 ? NULL : &m->held[i];
     if (h == NULL || h->key != key || h->over || h->leased || !m->gone[h->session])
         model_wrong(m, "f%d ended with a session that is there", i + 1);
-    else m->held[i].over = true;
+    else end_grant(m, i);
 }
 
 /* --- After all effects ------------------------------------------------- */

@@ -18,6 +18,16 @@ struct held {
     sl_ms end_ms;
 };
 
+/* An acquisition with an id: in one state for all attempts that name it. */
+enum named_state { NAMED_NEW, NAMED_WAITS, NAMED_HELD, NAMED_ABSENT, NAMED_ENDED };
+
+struct named {
+    enum named_state state;
+    uint64_t digest;
+    uint64_t arrival; /* Waits, absent: its position in the queue. */
+    int grant;        /* Held: in model.held. */
+};
+
 /* What a session waits for: a session has at most one. */
 struct asker {
     const struct step *step; /* NULL: it does not wait. */
@@ -30,6 +40,7 @@ struct model {
     int grants; /* In the order of being granted; fences are named after it. */
     struct held held[GRANTS_MAX];
     struct asker asker[SESSIONS_MAX];
+    struct named named[KEYS_MAX][IDS_MAX];
     uint64_t arrivals;
     bool gone[SESSIONS_MAX];
     bool next_overlaps[KEYS_MAX];
@@ -41,8 +52,9 @@ struct model {
 void model_wrong(struct model *m, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* The expected answer. An acquire or an await that waits is not recorded yet. */
-int model_acquire(const struct model *m, sl_ms now, const struct step *step);
+/* The expected answer. An acquire or an await that waits is not recorded yet. *replay: the grant of an
+ * earlier attempt is the answer. */
+int model_acquire(struct model *m, sl_ms now, const struct step *step, bool *replay);
 int model_await(const struct model *m, sl_ms now, const struct step *step);
 
 /* These are recorded at once. A release with fence 0 is for the newest grant of the session. */
@@ -52,6 +64,7 @@ int model_extend(struct model *m, sl_ms now, const struct step *step, sl_fence f
 int model_check(const struct model *m, sl_ms now, const struct step *step,
                 sl_fence fence);
 int model_break(struct model *m, sl_ms now, const struct step *step, sl_fence fence);
+int model_cancel(struct model *m, sl_ms now, const struct step *step);
 int model_drain(struct model *m, const struct step *step);
 void model_hang_up(struct model *m, int session);
 
@@ -59,6 +72,9 @@ void model_hang_up(struct model *m, int session);
 void model_waits(struct model *m, sl_ms now, const struct step *step);
 void model_granted(struct model *m, sl_ms now, const struct step *step,
                    const struct sl_grant *grant);
+void model_replayed(struct model *m, sl_ms now, const struct step *step,
+                    const struct sl_grant *grant);
+void model_cancelled(struct model *m, int session);
 void model_timed_out(struct model *m, sl_ms now, int session);
 void model_refused(struct model *m, int session);
 void model_seen(struct model *m, sl_ms now, int session);

@@ -57,11 +57,14 @@ static void answer(struct play *p, int step, const char *token)
 static void answer_grant(struct play *p, int step, const struct sl_grant *g)
 {
     const struct step *s = &p->spec->step[step];
-    model_granted(&p->model, p->now.ms, s, g);
+    (g->replay ? model_replayed : model_granted)(&p->model, p->now.ms, s, g);
     p->fence[step] = g->fence;
     p->held[step] = g->held;
-    answer(p, step, g->overlapping ? "got,overlapping" : "got");
-    event(p, s->key, "granted", g->fence, "");
+    answer(p, step,
+           g->replay        ? "got,replay"
+           : g->overlapping ? "got,overlapping"
+                            : "got");
+    if (!g->replay) event(p, s->key, "granted", g->fence, "");
 }
 
 /* As it stands in the transcript. */
@@ -71,8 +74,8 @@ static const char *words_of(const struct play *p, int step, char out[64])
     const int i = model_name(&p->model, p->fence[step]) - 1;
     const char *got = strstr(token, "got");
     if (got != NULL && i >= 0)
-        snprintf(out, 64, "f%d held=%llu%s", i + 1, (unsigned long long)p->held[step],
-                 strchr(got, ',') != NULL ? " overlapping" : "");
+        snprintf(out, 64, "f%d held=%llu%s%s", i + 1, (unsigned long long)p->held[step],
+                 got[3] == ',' ? " " : "", got[3] == ',' ? got + 4 : "");
     else if (strncmp(token, "waited,", 7) == 0) snprintf(out, 64, "%s", token + 7);
     else snprintf(out, 64, "%s", token);
     return out;
@@ -126,7 +129,10 @@ static void told(struct play *p, const struct sl_effect *e)
             model_refused(m, who);
             answer(p, step, "DRAINED");
             break;
-        case SL_EFFECT_CANCELLED: break; /* No step has an id yet. */
+        case SL_EFFECT_CANCELLED:
+            model_cancelled(m, who);
+            answer(p, step, "ENDED");
+            break;
         case SL_EFFECT_SEEN:
             model_seen(m, p->now.ms, who);
             answer(p, step, "1");
@@ -208,16 +214,29 @@ static void wait_in(struct play *p, int step)
     snprintf(p->answer[step], ANSWER_BYTES, "waits");
 }
 
+/* The id of a step, long enough for the table; n 0: none. */
+static struct sl_bytes id_of(const struct play *p, const struct step *s)
+{
+    static char out[NAME_BYTES + 32];
+    if (s->id < 0) return (struct sl_bytes){0};
+    snprintf(out, sizeof out, "%s-the-id-of-a-spec", p->spec->id[s->id]);
+    return bytes(out);
+}
+
 static void acquire(struct play *p, int step)
 {
     const struct step *s = &p->spec->step[step];
     struct sl_want want = s->want;
-    struct sl_grant grant;
+    struct sl_grant grant = {0};
+    bool replay;
     want.key = bytes(p->spec->key[s->key]);
-    int wanted = model_acquire(&p->model, p->now.ms, s);
+    want.request = id_of(p, s);
+    want.ticket = (uint64_t)step + 1;
+    int wanted = model_acquire(&p->model, p->now.ms, s, &replay);
     int got = sl_table_acquire(p->table, p->now, &p->session[s->session], &want,
                                &grant);
     compare(p, s, got, wanted);
+    compare(p, s, grant.replay, replay);
     if (got == SLUICE_OK) answer_grant(p, step, &grant);
     else if (got == SL_WAITS) wait_in(p, step);
     else answer(p, step, got == SLUICE_EFULL ? "nil" : sluice_status_word(got));
@@ -287,6 +306,17 @@ static void break_grant(struct play *p, int step, sl_fence fence)
     if (got == 1 && !again) event(p, s->key, "broken", fence, " why=last-lease");
 }
 
+static void cancel(struct play *p, int step)
+{
+    const struct step *s = &p->spec->step[step];
+    struct sl_ended past;
+    int wanted = model_cancel(&p->model, p->now.ms, s);
+    int got = sl_table_cancel(p->table, p->now, &p->session[s->session],
+                              bytes(p->spec->key[s->key]), id_of(p, s), &past);
+    answer_number(p, step, got, wanted);
+    if (got == 2) event(p, s->key, "released", past.fence, "");
+}
+
 static void drain(struct play *p, int step)
 {
     const struct step *s = &p->spec->step[step];
@@ -303,6 +333,11 @@ static void hang_up(struct play *p, int step)
 {
     int session = p->spec->step[step].session, waited = p->waiting[session];
     model_hang_up(&p->model, session);
+    if (waited >= 0 && p->spec->step[waited].id >= 0) {
+        const struct step *w = &p->spec->step[waited];
+        sl_table_lose(p->table, p->now, &p->session[session], (uint64_t)waited + 1,
+                      bytes(p->spec->key[w->key]), id_of(p, w));
+    }
     if (waited >= 0) snprintf(p->answer[waited], ANSWER_BYTES, "waited,gone");
     sl_table_session_end(p->table, &p->session[session]);
     answer(p, step, "gone");
@@ -336,6 +371,7 @@ static void carry_out(struct play *p, int step)
             break;
         case AWAIT: await(p, step); break;
         case BREAK: break_grant(p, step, fence); break;
+        case CANCEL: cancel(p, step); break;
         case DRAIN: drain(p, step); break;
         case HANG_UP: hang_up(p, step); break;
         case TIME: pass(p, step); break;
@@ -385,7 +421,10 @@ void play_begin(struct play *p, const struct spec *s)
                                            .waiters_max = 100,
                                            .key_bytes_max = 100,
                                            .value_bytes_max = 100,
-                                           .drains_max = DRAINS_MAX};
+                                           .drains_max = DRAINS_MAX,
+                                           .requests_max = 100,
+                                           .request_keep_ms = 3600000,
+                                           .linger_ms = 3600000};
     *p = (struct play){.spec = s, .model = {.spec = s}};
     p->now = (struct sl_now){.ms = 1000000, .wall_us = 1700000000000000};
     p->table = sl_table_new(&limits, (struct sl_hash_key){42, 0});
