@@ -96,8 +96,9 @@ enum sl_failover_message_type {
 
 #define SL_GONE_MAX 60u /* Maximum fences in one GONE. */
 
-/* All bytes are borrowed. */
 struct sl_route_request;
+
+/* All bytes are borrowed. */
 struct sl_failover_message {
     enum sl_failover_message_type type;
     uint64_t term;    /* t  The term. */

@@ -28,7 +28,7 @@
  *   I8  the list of a session contains its grants without a lease, its waiters and its
  *       watchers; and the counters of entries and memory are exact
  *   I9  a holder that is asked to release has a lower priority than the thief, and belongs
- *       to another session, or the thief's session does other things while it waits (notify)
+ *       to another session, unless the thief has `notify`
  *   I10 a lock with waiters is in the order of waits, at the position of its oldest waiter
  *   I11 every grant and every waiter refers to its client, and all references are counted
  *   I12 an entry and the acquisition that it belongs to (requests.h) refer to each other; attempts
@@ -193,8 +193,8 @@ bool sl_session_holds(const struct sl_session *s);
  *     SL_WAITS        queued; SL_EFFECT_GRANTED, SL_EFFECT_TIMED_OUT or SL_EFFECT_REFUSED
  *                     follows, unless the session ends
  *     SLUICE_EFULL    the request does not fit, and wait_ms is 0
- *     EDEADLOCK       the session would wait for a lock that it alone holds, and does
- *                     nothing else meanwhile
+ *     EDEADLOCK       the session would wait for a lock that it alone holds, and the
+ *                     request has no `notify`
  *
  * With an id (want->request), also
  *
@@ -260,7 +260,7 @@ bool sl_table_take_back(struct sl_table *t, struct sl_now now, struct sl_session
 void sl_table_known(struct sl_table *t, struct sl_now now, struct sl_bytes key,
                     sl_fence fence);
 
-/* The same for a grant that any session has acquired. */
+/* Like sl_table_take_back(), but for a grant that any session has acquired. */
 void sl_table_undo_grant(struct sl_table *t, struct sl_now now, struct sl_bytes key,
                          sl_fence fence);
 

@@ -7,11 +7,11 @@
  *
  * Most requests are answered before sl_request_submit() returns and never leave the stack. A
  * request that is not answered at once is *kept*: it moves to the heap with its arguments, and
- * its connection runs no other command until the request is answered. A request with NOTIFY is
- * answered with QUEUED when it is kept, so that its connection can continue; its reply is then part of
- * a push message. This works the same way for all reasons to wait: the disk, a holder, other nodes, the keeper, or a delay after wrong
- * passwords. `place` links a kept request into at most one list of requests that wait for the
- * same event. */
+ * its connection runs no other command until the request is answered. This works the same way for
+ * all reasons to wait: the disk, a holder, other nodes, the keeper, or a delay after wrong
+ * passwords. A kept request with NOTIFY does not block its connection: the client receives QUEUED,
+ * and later the reply as part of a push message. `place` links a kept request into at
+ * most one list of requests that wait for the same event. */
 #ifndef SL_SERVER_REQUEST_H
 #define SL_SERVER_REQUEST_H
 
@@ -203,9 +203,11 @@ void sl_request_submit(struct request *r);
  * memory; the request has then been answered with an error. */
 bool sl_request_reserve(struct request *r);
 
-/* Move the request to the heap, to answer it later. A new request with NOTIFY is answered with
- * QUEUED, unless the keeper decides that. Returns the kept request. Answer only this one: the original is no longer valid. Returns NULL if out of memory; the request has then been
- * answered with an error. A request that is already kept is returned unchanged. */
+/* Move the request to the heap, to answer it later. If it is a new request with NOTIFY, reply
+ * QUEUED; for a forwarded request, sl_request_queue() does that when the keeper has queued it.
+ * Returns the kept request. Answer only this one: the original is no longer valid. Returns NULL if
+ * out of memory; the request has then been answered with an error. A request that is already kept
+ * is returned unchanged. */
 struct request *sl_request_keep(struct request *r);
 
 /* Replace a kept request with another command of the same connection. The new request keeps the

@@ -71,7 +71,7 @@ struct server {
     size_t conn_count;
     /* The one extra connection above connections-max; NULL: none. */
     struct conn *reserved;
-    size_t blocked_count;     /* The number of kept requests without NOTIFY. */
+    size_t blocked_count;     /* Kept requests that block their connection. */
     struct sl_index requests; /* Kept requests, by ticket. */
     struct sl_index
         notifies;         /* Kept requests with NOTIFY, by connection, key and id. */

@@ -10,7 +10,7 @@
 #define SILENCE_US \
     500000 /* When a node closes a silent link, as src/server/net/links.c. */
 
-#define PAUSED_US 2100000 /* A node notices that it was paused for this long. */
+#define PAUSED_US 2100000 /* A node does not notice a shorter pause. */
 
 int64_t ksim_net_delay(struct ksim_world *w)
 {

@@ -26,7 +26,7 @@ void ksim_pause_client(struct ksim_world *w, uint32_t c, int64_t us)
     KSIM_TRACE(w, "nemesis: c%u pauses", c + 1);
 }
 
-/* A node pauses that does not hear the keeper. With some others, it is just a majority. */
+/* A node that does not hear the keeper pauses. Together with some others, it is a bare majority. */
 static void pause_silent(struct ksim_world *w, uint32_t keeper, uint32_t i)
 {
     uint32_t silent = w->node_count / 2;

@@ -59,8 +59,8 @@ static uint64_t notify_held(struct request *r, sl_fence fence, bool fresh)
     return o != NULL ? o->held(r->c, r->came_ms, r->key, fence, fresh) : 0;
 }
 
-/* The same for a grant. If it has no lease and an earlier attempt acquired it, the node of this client
- * must have its record, and no other node. */
+/* The same for a grant. If it has no lease and an earlier attempt acquired it, its record moves to
+ * the node of this client. */
 static uint64_t notify_granted(struct request *r, const struct sl_grant *g)
 {
     const struct sl_local_observer *o = sl_local_of(r->s)->observer;

@@ -347,12 +347,14 @@ static bool may_notify(struct call *call, const struct request *r)
         sl_say(call, "ERR", "NOTIFY needs version 3 of the protocol; send HELLO 3");
     else if (call->c->notify_count >= (uint64_t)max)
         sl_say_format(call, "LIMIT",
-                      "this connection waits for %" PRId64
-                      " locks with NOTIFY, the limit (notify-max)",
+                      "the connection has reached its limit of %" PRId64
+                      " requests with NOTIFY (notify-max); CANCEL one, or use another "
+                      "connection",
                       max);
     else if (sl_request_find_notify(call->c, r->key, r->id) != NULL)
         sl_say(call, "ERR",
-               "this connection already waits with this REQUEST id and NOTIFY");
+               "this connection already waits for this key with this REQUEST id; wait "
+               "for the outcome, or send CANCEL");
     else return true;
     return false;
 }

@@ -58,7 +58,8 @@ struct conn {
     struct sockaddr_in6 peer; /* The peer's address; may be a sockaddr_in. */
 
     /* Data of other modules. */
-    /* Kept requests (server/request.h): those that block the connection, and those with NOTIFY. */
+    /* Kept requests (server/request.h): those that block the connection, and those that do not,
+     * because the client has received QUEUED. */
     struct sl_list requests, notifies;
     uint32_t notify_count;           /* Number of requests with NOTIFY. */
     struct sl_subscriber subscriber; /* Its subscriptions (observe/pubsub.h). */
