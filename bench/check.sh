@@ -89,7 +89,7 @@ says "the JSON of the server benchmark has every part, plausible numbers and the
 import json, sys
 r = json.load(open(sys.argv[1]))
 assert r['method'] and r['quick'] and r['rounds'] == 2
-assert {t['part'] for t in r['tables']} == {'pairs', 'memory', 'keys', 'turns', 'waiters', 'journal'}
+assert {t['part'] for t in r['tables']} == {'pairs', 'memory', 'keys', 'turns', 'waiters', 'notify', 'journal'}
 cells = {}
 for t in r['tables']:
     assert t['results'], t['id']
@@ -107,7 +107,7 @@ assert cells['turns', 'events sent', 'all keys subscribed'] > \\
     cells['turns', 'events sent', 'one key subscribed'] > 0
 ids = {g['id'] for g in r['goals']}
 assert {'cpu_50_to_redis', 'cpu_50_by_32_to_redis', 'cpu_50_to_empty', 'memory_to_redis',
-        'turn_ending', 'journal_50', 'journal_50_by_32', 'journal_rewrite_turn'} <= ids, ids
+        'turn_ending', 'notify_to_connections', 'journal_50', 'journal_50_by_32', 'journal_rewrite_turn'} <= ids, ids
 print('good')
 " "$work/json"
 method_in_docs "server" "$work/json"

@@ -24,6 +24,7 @@ const char *part_memory(struct bench *b);  /* parts_held.c */
 const char *part_keys(struct bench *b);    /* parts_held.c */
 const char *part_turns(struct bench *b);   /* parts_waiting.c */
 const char *part_waiters(struct bench *b); /* parts_waiting.c */
+const char *part_notify(struct bench *b);  /* parts_notify.c */
 
 /* The same operations on the lock table alone, in this process (parts_table.c). */
 struct table_ends {

@@ -18,8 +18,9 @@ static const struct part {
     const char *name;
     const char *(*measure)(struct bench *b);
 } parts[] = {
-    {"pairs", part_pairs}, {"memory", part_memory},   {"keys", part_keys},
-    {"turns", part_turns}, {"waiters", part_waiters}, {"journal", part_journal},
+    {"pairs", part_pairs},     {"memory", part_memory},   {"keys", part_keys},
+    {"turns", part_turns},     {"waiters", part_waiters}, {"notify", part_notify},
+    {"journal", part_journal},
 };
 #define PARTS (sizeof parts / sizeof parts[0])
 
@@ -35,8 +36,8 @@ static const char usage[] =
     "  --quick        run for a few seconds, to test the benchmark; the numbers mean\n"
     "                 little\n"
     "  --rounds N     the number of rounds, 1 to 31; default: 7\n"
-    "  --only PART    measure only this part: pairs, memory, keys, turns, waiters\n"
-    "                 or journal; may be repeated (make bench: also canal, the "
+    "  --only PART    measure only this part: pairs, memory, keys, turns, waiters,\n"
+    "                 notify or journal; may be repeated (make bench: also canal, the "
     "embedded lock)\n"
     "  --server FILE  the server to measure; default: the one in this build directory\n"
     "  --redis FILE   the Redis to compare with; default: redis-server in PATH\n"
@@ -74,7 +75,10 @@ static const char method[] =
     "and then closes connections. Waiters. As many connections as the limit of open files "
     "allows wait for one key. Each connection releases the lock after its grant and joins the "
     "queue again. The benchmark does the same with the lock table alone, without sockets, and "
-    "100000 waiters. Journal. The same pairs on six servers: Sluice without a data directory; "
+    "100000 waiters. Notify. Ten clients wait for each of a thousand keys, on a connection for each "
+    "wait, or all on one connection with NOTIFY. The holder of a key releases it and joins the queue "
+    "again. With one connection, a client sends the commands for all grants that have arrived in "
+    "one write. Journal. The same pairs on six servers: Sluice without a data directory; "
     "Sluice with a journal, which writes each lock to a file before it replies; the same with "
     "leases of 300 s, which the server also syncs to disk before it replies; and Redis without "
     "persistence, with an append-only file that it syncs every second, and with one that it "
