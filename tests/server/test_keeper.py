@@ -575,6 +575,30 @@ def a_grant_that_was_repeated_is_not_taken_back(t):
 
 
 @test
+def a_grant_that_was_repeated_survives_a_resignation(t):
+    """The keeper resigns before it has replied to the first attempt of its own client."""
+    with trio(t) as (live, keeper, one, two):
+        id_ = b"an id of 16 byte"
+        until(lambda: all(live.info(i).get("handover_complete") == "1" for i in (keeper, one, two)),
+              "both nodes can be the witness")
+        a, b, operator = live.clients(keeper, two, keeper)
+        live[one].pause()  # The witness is the node with the lowest number.
+        a.send("ACQUIRE", "k", "LEASE", 9900, "REQUEST", id_)
+        until(lambda: b("READ", "k") is not None, "the keeper has granted it")
+        fence = fence_of(b("ACQUIRE", "k", "LEASE", 9900, "REQUEST", id_))
+        operator.send("NODES", "RESIGN")
+        until(lambda: live.info(two).get("keeper_node") != str(keeper), "there is another keeper")
+        live[one].resume()
+
+        def tried():
+            b("EXTEND", "k", fence, 9900)
+            return [x for x in [live.client(two)("ACQUIRE", "k", "LEASE", 100)] if not isinstance(x, Error)]
+        got = until(tried, "the new keeper grants")
+        check(got, [None], "the lock is held")
+        check(b("CHECK", "k", fence), 1)
+
+
+@test
 def a_grant_without_a_lease_moves_to_the_connection_that_repeats_it(t):
     for same in (True, False):
         with trio(t) as (live, keeper, one, two):
