@@ -4,9 +4,9 @@ client is locked out by its own grant, and nothing stays held.
 
     tests/server/lost_replies.py SERVER [--acquires N] [--address HOST:PORT]...
 
-For each n from 2 to 20, the proxy drops every n-th reply, and closes or resets that connection. Eight clients acquire, check and release three locks with leases of a minute. If a
-client loses its connection, it repeats the command with the same id; one time in ten it gives up and sends
-CANCEL instead. --address uses a running server, or several nodes of a cluster on etcd.
+For each n from 2 to 20, the proxy drops every n-th reply, and closes or resets that connection. Eight clients
+acquire, check and release three locks with leases of a minute. If a client loses its connection, it repeats the
+command with the same id; one time in ten it gives up and sends CANCEL instead. --address uses a running server, or several nodes of a cluster on etcd.
 """
 import argparse
 import asyncio
@@ -174,7 +174,9 @@ class Client:
             if fence <= w.fence.get(key, 0):
                 w.wrong.append("the fence of %s does not rise" % key)
             w.holder[key], w.fence[key] = self.number, fence
-            await asyncio.sleep(0)
+            held = await self.repeat("CHECK", key, fence)
+            if held != 1:
+                w.wrong.append("client %d has lost %s: %r" % (self.number, key, held))
             w.holder[key] = None
             w.granted += 1
             await self.repeat("RELEASE", key, fence)
