@@ -101,6 +101,8 @@ struct sl_entry {
     uint64_t session_id;
     uint64_t ticket;     /* Of the attempt that waits (struct sl_want). */
     struct sl_wait wait; /* When it began to wait or watch, and an arrival number. */
+    sl_ms
+        came_ms; /* When this attempt arrived; wait.since_ms may be that of an earlier one. */
     sl_fence fence;
     sl_ms end_ms;    /* When the lease expires or the wait times out. */
     sl_ms force_ms;  /* Thief: when it gets the lock without a release. */

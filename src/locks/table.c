@@ -438,7 +438,7 @@ void sl_table_grant_entry(struct sl_table *t, struct sl_now now, struct sl_entry
     *out = (struct sl_grant){.fence = e->fence,
                              .held = e->shared ? r->shared : r->held,
                              .lease_ms = e->lease_ms,
-                             .waited_ms = sl_waited_ms(t, now.ms - e->wait.since_ms),
+                             .waited_ms = sl_waited_ms(t, now.ms - e->came_ms),
                              .overlapping = e->overlaps || sl_lock_is_marked(l, now)};
     e->overlaps = out->overlapping;
     sl_table_unmark_next(t, l);

@@ -100,7 +100,7 @@ static int enqueue(struct sl_table *t, struct sl_now now, struct sl_session *s,
     e->state = SL_WAITING;
     e->session = s;
     if (e->named != NULL) e->named->entry = e;
-    e->wait.since_ms = now.ms - w->waited_ms;
+    e->wait.since_ms = e->came_ms = now.ms - w->waited_ms;
     e->wait.number = ++t->arrivals;
     /* After its connection was lost, an acquisition gets its old position. */
     if (w->named != NULL && !sl_list_empty(&w->named->in_list))
@@ -135,7 +135,7 @@ static int join(struct sl_table *t, struct sl_now now, struct sl_session *s,
     }
     e->lock = l;
     if (e->named != NULL) e->named->entry = e;
-    e->wait.since_ms = now.ms - w->waited_ms;
+    e->wait.since_ms = e->came_ms = now.ms - w->waited_ms;
     e->wait.number = ++t->arrivals;
     sl_table_count_entry(t, e);
     sl_table_grant_entry(t, now, e, s, out);

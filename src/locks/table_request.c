@@ -21,11 +21,12 @@ static void take_place(struct sl_table *t, struct sl_entry *e, struct sl_entry *
     struct sl_client *client = e->client;
     uint64_t session_id = e->session_id, ticket = e->ticket;
     struct sl_session *s = e->session;
-    sl_ms end_ms = e->end_ms;
+    sl_ms end_ms = e->end_ms, came_ms = e->came_ms;
     bool notify = e->notify;
     e->client = j->client;
     e->session_id = j->session_id;
     e->ticket = j->ticket;
+    e->came_ms = j->came_ms;
     e->notify = j->notify;
     e->session = j->session;
     sl_list_remove(&e->of_session);
@@ -36,6 +37,7 @@ static void take_place(struct sl_table *t, struct sl_entry *e, struct sl_entry *
     j->client = client;
     j->session_id = session_id;
     j->ticket = ticket;
+    j->came_ms = came_ms;
     j->notify = notify;
     j->session = s;
     sl_list_remove(&j->of_session);
@@ -114,7 +116,7 @@ bool sl_table_next_joined(struct sl_table *t, struct sl_now now, struct sl_effec
     if (a->entry != NULL) {
         assert(a->entry->state == SL_HOLDING);
         out->type = SL_EFFECT_GRANTED;
-        out->grant = grant_of(t, now, a->entry, now.ms - j->wait.since_ms);
+        out->grant = grant_of(t, now, a->entry, now.ms - j->came_ms);
     }
     retire_joined(t, j);
     if (!tells) sl_table_free_retired(t);
@@ -157,7 +159,7 @@ static int join_wait(struct sl_table *t, struct sl_now now, struct sl_session *s
     j->state = SL_JOINED;
     j->named = a;
     j->session = s;
-    j->wait.since_ms = now.ms - w->waited_ms;
+    j->wait.since_ms = j->came_ms = now.ms - w->waited_ms;
     sl_list_append(&s->mine, &j->of_session);
     sl_list_append(&a->joined, &j->in_list);
     sl_table_count_entry(t, j);
