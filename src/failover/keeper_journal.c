@@ -153,14 +153,15 @@ static bool record_grant(struct sl_keeper_journal *k, const struct sl_grant_chan
     struct sl_grant_view v = c->grant;
     struct sl_bytes value;
     struct grant_bound *b = make_bound(k, v.fence);
-    /* The next keeper restores the lease for longer, by up to 1 in 499 for its clock. */
+    sl_ms end_ms = to_journal_time(k, k->now_ms, v.end_ms);
+    sl_ms bound_ms = round_up(end_ms, step);
+    /* The next keeper restores the lease until the bound, and for longer by up to 1 in 499 for its clock. */
     if (v.unsure_ms > 0 && v.unsure_ms != SL_NEVER)
-        v.unsure_ms += (v.end_ms - k->now_ms) / 200 + 10;
+        v.unsure_ms += bound_ms - end_ms + (v.end_ms - k->now_ms) / 200 + 10;
     if (b == NULL || !write_value(k, &v, &value)) {
         need(k, SL_JOURNAL_FAILED);
         return b != NULL;
     }
-    sl_ms end_ms = to_journal_time(k, k->now_ms, v.end_ms);
     uint64_t hash = sl_hash(k->settings.hash_key, value.at, value.n);
     if (b->bound_ms >= end_ms && b->value_hash == hash) {
         need(k, sl_journal_pending(k->rules, c->key));
@@ -174,7 +175,7 @@ static bool record_grant(struct sl_keeper_journal *k, const struct sl_grant_chan
     sl_ms before_ms = durable_bound(k, b);
     if (put_item(k, &item)) {
         b->durable_ms = before_ms;
-        b->bound_ms = round_up(end_ms, step);
+        b->bound_ms = bound_ms;
         b->position = sl_journal_last(k->rules);
         b->value_hash = hash;
     } else if (b->bound_ms == 0) {
@@ -351,11 +352,12 @@ static int restore_grant(struct sl_keeper_journal *k, struct sl_now now,
     }
     struct grant_bound *b = make_bound(k, item->fence);
     if (b == NULL) return SLUICE_ENOMEM;
-    if (b->bound_ms ==
-        0) { /* Otherwise this node has recorded the grant in this term. */
+    uint64_t hash = sl_hash(k->settings.hash_key, item->value.at, item->value.n);
+    if (b->bound_ms == 0) {
         b->bound_ms = item->expiry_ms;
-        b->value_hash = sl_hash(k->settings.hash_key, item->value.at, item->value.n);
-    }
+        b->value_hash = hash;
+    } else if (b->value_hash == hash)
+        return SLUICE_OK; /* This keeper has written the entry, and knows the expiry exactly. */
     return sl_table_restore(k->settings.table, now, &v, item->key);
 }
 

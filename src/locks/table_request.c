@@ -99,6 +99,14 @@ static struct sl_grant grant_of(const struct sl_table *t, struct sl_now now,
                              .replay = true};
 }
 
+/* A grant that a node has reported was perhaps never acknowledged, and then it has no record. Let the
+ * recorder see it before a client does. */
+static void record_reported(struct sl_table *t, struct sl_now now, struct sl_entry *e)
+{
+    if (e->reclaimed && e->lease_ms > 0 && !e->is_long)
+        sl_table_note_grant(t, now, (struct sl_grant_ref){e->lock, e}, e->end_ms);
+}
+
 bool sl_table_next_joined(struct sl_table *t, struct sl_now now, struct sl_effect *out)
 {
     struct sl_acquisition *a = sl_container_of(t->to_answer.next, struct sl_acquisition,
@@ -117,6 +125,7 @@ bool sl_table_next_joined(struct sl_table *t, struct sl_now now, struct sl_effec
         assert(a->entry->state == SL_HOLDING);
         out->type = SL_EFFECT_GRANTED;
         out->grant = grant_of(t, now, a->entry, now.ms - j->came_ms);
+        record_reported(t, now, a->entry);
     }
     retire_joined(t, j);
     if (!tells) sl_table_free_retired(t);
@@ -138,6 +147,7 @@ static int replay(struct sl_table *t, struct sl_now now, struct sl_session *s,
         int status = sl_table_rebind(t, now, s, w->key, e->fence);
         if (status != SLUICE_OK) return status;
     }
+    record_reported(t, now, e);
     *out = grant_of(t, now, e, w->waited_ms);
     if (moves) out->moved_from = from;
     return SLUICE_OK;

@@ -18,7 +18,8 @@ static const struct sl_table_limits limits = {.keys_max = 1000,
                                               .waiters_max = 10,
                                               .key_bytes_max = 100,
                                               .value_bytes_max = 100,
-                                              .drains_max = 10};
+                                              .drains_max = 10,
+                                              .requests_max = 10};
 
 static struct keeper {
     struct sl_table *table;
@@ -462,6 +463,58 @@ UNIT_TEST(a_restored_lease_is_extended_only_while_it_is_certainly_valid)
     assert_false(sl_table_holds(y->table, y->now, text("k"), 5));
     y->now.ms += 1024;
     assert_true(left_of(y, "k") > 0);
+}
+
+#define ID "0123456789abcdef"
+
+/* A node reports a lease of 15 s with an id, and its client repeats its request. So the keeper records the
+ * lease, with a bound of 20 s. */
+static void repeat_reported(struct keeper *x)
+{
+    const struct sl_want want = {.key = text("k"),
+                                 .per = 1,
+                                 .buckets = 1,
+                                 .units = 1,
+                                 .lease_ms = 15000,
+                                 .request = text(ID)};
+    const struct sl_grant_view v = {.fence = 5,
+                                    .leased = true,
+                                    .units = 1,
+                                    .per = 1,
+                                    .buckets = 1,
+                                    .left_ms = 15000,
+                                    .unsure_ms = 1024,
+                                    .request = text(ID)};
+    struct sl_grant g;
+    sl_table_set_fences(x->table, (sl_fence)1 << 40, SL_FENCE_MAX);
+    assert_int_equal(sl_table_reclaim(x->table, x->now, NULL, &v, text("k")),
+                     SLUICE_OK);
+    sl_keeper_journal_change(&x->k, x->now.ms);
+    assert_int_equal(sl_table_acquire(x->table, x->now, &x->client, &want, &g),
+                     SLUICE_OK);
+    assert_true(g.replay);
+    assert_false(acknowledged(x));
+    write_all(x);
+    assert_true(acknowledged(x));
+    renew(x);
+}
+
+UNIT_TEST(a_reported_lease_is_not_certainly_valid_until_its_bound)
+{
+    repeat_reported(first());
+    struct keeper *y = next();
+    y->now.ms += 15000 - 1024;
+    assert_false(sl_table_holds(y->table, y->now, text("k"), 5));
+    assert_true(left_of(y, "k") > 1024);
+}
+
+UNIT_TEST(a_keeper_does_not_restore_an_entry_that_it_has_written)
+{
+    struct keeper *x = &keepers[0];
+    assert_true(sl_keeper_journal_begin(&x->k, x->now.ms, stored_ms));
+    repeat_reported(x);
+    assert_int_equal(read_page(x, ROWS), SLUICE_OK);
+    assert_true(left_of(x, "k") < 16000);
 }
 
 UNIT_TEST(what_was_released_is_not_restored)

@@ -515,6 +515,43 @@ UNIT_TEST(a_reported_grant_goes_to_the_attempts_that_wait_for_it)
     SAID("a replayed 1 lease 500\n");
 }
 
+static bool record_put(void *arg, const struct sl_grant_change *c)
+{
+    say(arg, "recorded %d\n", (int)c->grant.fence);
+    return true;
+}
+
+static void record_end(void *arg, struct sl_bytes key, sl_fence fence, sl_ms end_ms,
+                       bool is_long)
+{
+    (void)arg, (void)key, (void)fence, (void)end_ms, (void)is_long;
+}
+
+UNIT_TEST(a_reported_grant_is_recorded_before_a_client_learns_of_it)
+{
+    for (int joined = 0; joined < 2; joined++) {
+        STAGE s = stage_new();
+        const struct sl_table_recorder recorder = {
+            .arg = s, .put = record_put, .end = record_end};
+        struct sl_grant_view v = grant(40, 500);
+        v.user = 1;
+        v.request = bytes(ID);
+        sl_table_set_fences(s->table, 100, SL_FENCE_MAX);
+        sl_table_set_recorder(s->table, &recorder);
+        sl_table_recover(s->table, 50);
+        if (joined == 1) TRY('a', ID, .lease_ms = 500, .wait_ms = 900);
+        assert_int_equal(sl_table_reclaim(s->table, s->now, NULL, &v, bytes("k")),
+                         SLUICE_OK);
+        settle(s);
+        if (joined == 0) TRY('a', ID, .lease_ms = 500);
+        TRY('b', ID, .lease_ms = 500); /* It has a record now. */
+        SAID(joined == 1 ? "a waits\nrecorded 40\na replayed 1 waited 0\n"
+                           "b replayed 1 lease 500\n"
+                         : "recorded 40\na replayed 1 lease 500\n"
+                           "b replayed 1 lease 500\n");
+    }
+}
+
 UNIT_TEST(a_wait_that_times_out_while_the_table_may_not_grant_can_be_repeated)
 {
     STAGE s = stage_new();
