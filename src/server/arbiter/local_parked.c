@@ -67,7 +67,12 @@ static uint64_t notify_granted(struct request *r, const struct sl_grant *g)
     bool moved = g->replay && g->lease_ms == 0;
     if (o == NULL || (moved && g->moved_from == 0)) return 0;
     if (moved) o->moved(r->s, g->moved_from, g->fence);
-    return notify_held(r, g->fence, !g->replay || moved);
+    uint64_t position = notify_held(r, g->fence, !g->replay || moved);
+    /* Now another node may report the grant to the next keeper, and a repeated request then gets it. So
+     * this keeper does not take it back and grant the lock to another client. */
+    if (r->id.n > 0 && g->lease_ms > 0 && position != SL_STATE_FAILED)
+        sl_table_known(r->s->table, r->s->now, r->key, g->fence);
+    return position;
 }
 
 bool sl_local_take_back(const struct request *r, const struct sl_grant *g)
@@ -128,6 +133,8 @@ static void answer_grant_at(struct request *r, const struct sl_grant *g, uint64_
 void sl_local_granted(struct request *r, const struct sl_grant *g)
 {
     uint64_t need = sl_state_need(r->s);
+    /* The grant that an attempt shares with an earlier one may not be durable yet. */
+    if (need == 0 && g->replay) need = sl_state_pending(r->s, r->key);
     /* If the write fails, the connection is closed, and a grant without a lease ends with it. */
     if (g->lease_ms == 0) sl_input_holds(r->c);
     else if (need == 0 && !g->replay)
