@@ -5,11 +5,13 @@
  *     keeper_world.c    the event loop; what a seed draws
  *     keeper_node.c     nodes: they start, receive messages, and carry out orders
  *     keeper_serve.c    the commands of clients, at the keeper and at other nodes
+ *     keeper_requests.c  acquisitions with a REQUEST id, at the keeper
  *     keeper_tx.c       transactions at the keeper
  *     keeper_limits.c   the durable limits of a keeper, for fences and leases
  *     keeper_etcd*.c    a model of etcd
  *     keeper_net.c      links between nodes
  *     keeper_client.c   clients: they acquire, extend, release, change node
+ *     keeper_repeats.c  clients that repeat and cancel acquisitions
  *     keeper_tx_client.c  clients that run transactions
  *     keeper_admin.c    BREAK and DRAIN at the keeper, and what they promise
  *     keeper_operator.c  operators: clients that send BREAK and DRAIN
@@ -60,6 +62,7 @@ enum ksim_verb {
     KSIM_RESET,
     KSIM_BREAK,
     KSIM_DRAIN,
+    KSIM_CANCEL,
     KSIM_TX_BEGIN,
     KSIM_TX_GET,
     KSIM_TX_PUT,
@@ -82,8 +85,8 @@ struct ksim_command {
     uint32_t wrong;   /* RELEASE: the keeper must reject it. */
     uint32_t first;   /* The first command of a connection. */
     uint32_t settles; /* OUTCOME, in place of a COMMIT whose reply was lost. */
-    char id[24];      /* BEGIN, OUTCOME: the REQUEST id; empty: none. */
-    char value[64];   /* PUT. */
+    char id[24];    /* ACQUIRE, CANCEL, BEGIN, OUTCOME: the REQUEST id; empty: none. */
+    char value[64]; /* PUT. */
 };
 
 /* --- Nodes ----------------------------------------------------------------------------- */
@@ -113,6 +116,7 @@ struct ksim_conn {
     struct ksim_command command;
     enum ksim_place place;
     bool deferred;    /* The command has waited for the limits, or for the journal. */
+    uint64_t ticket;  /* Of its request in the table. */
     uint32_t length;  /* IN_TABLE: the length of its lease is counted here, plus 1. */
     sl_ms arrived_ms; /* When the command arrived at the node of the client. */
     sl_ms linger_ms;  /* When the session of a closed connection ends; SL_NEVER. */
@@ -123,9 +127,12 @@ struct ksim_conn {
     struct {
         uint64_t position;
         sl_fence fence;
-        bool fresh; /* A new grant, */
+        bool fresh;  /* A new grant, */
+        bool replay; /* or one that an earlier attempt with the same id acquired, */
+        uint64_t moved_from; /* without a lease, in this session; 0: none; */
         bool overlapping;
-        sl_ms end_ms;    /* When the lease expires; */
+        sl_ms left_ms;   /* REPLAY: the rest of the lease; */
+        sl_ms end_ms;    /* when the lease expires; */
         sl_ms before_ms; /* when it expired before it was extended; */
         int64_t since_us;
         bool runs; /* The command runs again then. */
@@ -266,6 +273,14 @@ struct ksim_hold {
     int64_t until_us;   /* Its deadline, on the client's clock. */
     int64_t extend_us;  /* When the client plans to extend it, */
     int64_t release_us; /* and to release it, on its clock. */
+    char id[24];        /* The REQUEST id of its acquisition; empty: none. */
+};
+
+/* An acquisition with a REQUEST id whose outcome a client does not know (keeper_repeats.c). */
+struct ksim_repeat {
+    struct ksim_command command; /* verb 0: none. */
+    sl_fence floor;              /* Of the checker, when it was first sent. */
+    bool gives_up;               /* The client sends CANCEL. */
 };
 
 #define KSIM_ROWS 3u
@@ -345,6 +360,7 @@ struct ksim_client {
     struct ksim_way ways[2];
     struct ksim_hold hold, old[KSIM_OLD];
     struct ksim_hold extra; /* Another lease that it holds meanwhile. */
+    struct ksim_repeat repeat;
     int32_t priority;
     bool ignores; /* It does not release when it is asked to. */
     int64_t paused_us;
@@ -365,6 +381,7 @@ struct ksim_made {
     uint32_t node;      /* the node of its client, */
     uint64_t life;      /* and the life of that node. */
     bool delivered;     /* That node has passed the reply to the client. */
+    bool replayed;      /* A later keeper has repeated the reply. */
     uint64_t dropped;   /* That node has told the keeper on this link to release it. */
     int64_t unknown_us; /* Since when no client can know of it; 0: one may. */
     uint64_t unknown_term; /* In which term. */
@@ -393,6 +410,14 @@ struct ksim_lease {
     bool alone;         /* It was acknowledged although only the keeper knew it. */
     int64_t noted_us;   /* The last expiry that a node has recorded in its ledger. */
     int64_t durable_us; /* The expiry that its entry in the journal covers; 0: none. */
+};
+
+/* An id that a client has cancelled, by number. */
+#define KSIM_CANCELLED 1024u
+struct ksim_cancelled {
+    uint64_t id;
+    uint64_t life, term; /* Of the keeper. */
+    int64_t at_us;
 };
 
 /* Something that is left of a grant that has ended. */
@@ -454,7 +479,7 @@ struct ksim_world {
     struct ksim_node nodes[KSIM_NODES];
     struct ksim_client clients[KSIM_CLIENTS];
     struct ksim_etcd etcd;
-    uint64_t lives, links, dials, requests;
+    uint64_t lives, links, dials, requests, tickets, ids;
     uint32_t members; /* The current membership, as bits of ids. */
     uint32_t mistake; /* The operator has just removed this node by mistake; 0: none. */
 
@@ -477,6 +502,7 @@ struct ksim_world {
     sl_fence withdrawn;
     uint32_t withdrawn_key;
     struct ksim_left left_records[KSIM_LEFT], left_entries[KSIM_LEFT];
+    struct ksim_cancelled cancelled[KSIM_CANCELLED];
     struct ksim_admin admin;
     struct ksim_forged forged;
 
@@ -560,6 +586,9 @@ void ksim_reply(struct ksim_world *w, uint32_t i, struct ksim_conn *c,
                 struct sl_bytes reply);
 void ksim_push(struct ksim_world *w, uint32_t i, const struct ksim_conn *c,
                struct sl_bytes bytes, bool more);
+/* Reply with the error of a status, or with nil. */
+void ksim_reply_status(struct ksim_world *w, uint32_t i, struct ksim_conn *c,
+                       int status);
 /* Handle the effects of the table. */
 void ksim_serve_effects(struct ksim_world *w, uint32_t i);
 /* Ask for the outcome of a commit instead of sending the commit again. */
@@ -579,6 +608,22 @@ void ksim_serve_acknowledge(struct ksim_world *w, uint32_t i, struct ksim_conn *
                             uint64_t need, const char *text);
 /* If a change of a key is not durable yet, run the command again when it is, and return true. */
 bool ksim_serve_waits_for_others(struct ksim_world *w, uint32_t i, struct ksim_conn *c);
+
+/* --- keeper_requests.c ----------------------------------------------------------------- */
+
+#define KSIM_KEEP_MS 120000 /* request-keep */
+
+/* Return the REQUEST id of a command, or no bytes. */
+struct sl_bytes ksim_id_of(const struct ksim_command *m);
+/* Return the digest of the options that all attempts must have. */
+uint64_t ksim_digest_of(const struct ksim_command *m);
+void ksim_requests_cancel(struct ksim_world *w, uint32_t i, struct ksim_conn *c);
+/* A keeper grants an acquisition, or repeats its grant. */
+void ksim_requests_granted(struct ksim_world *w, uint32_t i,
+                           const struct ksim_command *m);
+/* A grant without a lease now belongs to another session: its old node drops its record. */
+void ksim_requests_moved(struct ksim_world *w, uint32_t i, uint64_t session,
+                         sl_fence fence);
 
 /* --- keeper_admin.c -------------------------------------------------------------------- */
 
@@ -682,6 +727,25 @@ void ksim_client_hang_up(struct ksim_world *w, uint32_t c, uint32_t way, bool cu
 void ksim_client_ask(struct ksim_world *w, uint32_t c, uint32_t way,
                      const struct ksim_command *command);
 
+bool ksim_client_dial(struct ksim_world *w, uint32_t c, uint32_t way);
+
+/* --- keeper_repeats.c ------------------------------------------------------------------ */
+
+/* A client begins an acquisition. Some get an id. */
+void ksim_repeats_begin(struct ksim_world *w, uint32_t c, struct ksim_command *m);
+/* Repeat or cancel the acquisition whose outcome the client does not know. */
+void ksim_repeats_act(struct ksim_world *w, uint32_t c);
+/* While an attempt waits, some clients send another one through another node. */
+void ksim_repeats_hurry(struct ksim_world *w, uint32_t c);
+/* A client receives a reply without a grant to ACQUIRE or CANCEL. */
+void ksim_repeats_failed(struct ksim_world *w, uint32_t c, const struct ksim_command *m,
+                         const char *text);
+void ksim_repeats_cancelled(struct ksim_world *w, uint32_t c, uint32_t way,
+                            const char *text);
+/* A client receives a grant. Returns false if it does not use the grant as a new one. */
+bool ksim_repeats_granted(struct ksim_world *w, uint32_t c, uint32_t way,
+                          const struct ksim_grant *g);
+
 /* --- keeper_tx_client.c ---------------------------------------------------------------- */
 
 void ksim_tx_client_act(struct ksim_world *w, uint32_t c);
@@ -776,6 +840,8 @@ void ksim_audit_claim(struct ksim_world *w, uint32_t i);
 /* Call this every second: a keeper keeps no lease that no client knows of. */
 void ksim_audit_unknown(struct ksim_world *w, uint32_t i);
 /* A node passes a grant to its client. */
+/* A keeper repeats the reply of an acquisition. */
+void ksim_audit_replayed(struct ksim_world *w, uint32_t i, sl_fence fence);
 void ksim_audit_delivered(struct ksim_world *w, sl_fence fence);
 /* A node tells the keeper to release a grant, because its client has left. */
 void ksim_audit_dropped(struct ksim_world *w, uint32_t i, sl_fence fence);

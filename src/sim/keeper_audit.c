@@ -59,7 +59,7 @@ static void check_order(struct ksim_world *w, uint32_t i, const struct ksim_conn
         const struct ksim_command *other = &o->command;
         if (o == c || !o->open || o->place != KSIM_IN_TABLE || o->deferred ||
             other->key != m->key || other->priority < m->priority ||
-            other->shared != 0 || other->units > m->units)
+            other->shared != 0 || other->units > m->units || other->id[0] != '\0')
             continue;
         bool same_node = node_of(i, o) == node_of(i, c);
         int64_t overtake_ms = same_node ? OVERTAKE_MS : OVERTAKE_NODE_MS;
@@ -99,15 +99,25 @@ void ksim_audit_grant(struct ksim_world *w, uint32_t i, const struct ksim_conn *
     if (g == NULL) return;
     if (n->invalid_term == n->f.guests.term)
         KSIM_WRONG(w, "n%u grants, although it cannot read the journal", i + 1);
-    check_order(w, i, c);
+    if (c->command.id[0] == '\0') check_order(w, i, c);
     check_waited(w, c, g->waited_ms);
     uint32_t node = node_of(i, c) - 1;
     w->made[ksim_slot(fence, KSIM_MADE)] = (struct ksim_made){
         .fence = fence,
         .term = n->f.guests.term,
         .number = c->command.number,
+        /* Nobody withdraws a grant with an id: its client repeats or cancels the request. */
+        .delivered = c->command.id[0] != '\0',
         .node = node,
         .life = w->arrived_life[c->command.number % KSIM_REQUESTS]};
+}
+
+void ksim_audit_replayed(struct ksim_world *w, uint32_t i, sl_fence fence)
+{
+    uint64_t term = w->nodes[i].f.guests.term;
+    struct ksim_made *x = &w->made[ksim_slot(fence, KSIM_MADE)];
+    if (x->fence == fence && x->term != term) x->replayed = true;
+    check_authority(w, i, term, false);
 }
 
 /* Whether this node has handed over its ledger to the keeper. */

@@ -104,6 +104,21 @@ static void check_capacity(struct ksim_checker *k, const struct ksim_grant *g,
 
 /* ---- answers ---- */
 
+/* An acquisition has one grant. */
+static void check_id(struct ksim_checker *k, const struct ksim_grant *g, int64_t now_us)
+{
+    if (g->id == 0 || !g->leased || k->without_clocks) return;
+    for (uint32_t i = 0; i < k->count; i++) {
+        const struct ksim_grant *x = &k->grants[i];
+        if (x->id == g->id && x->fence != g->fence && x->leased && !x->touched &&
+            ksim_checker_holds(x, now_us))
+            ksim_checker_wrong(k,
+                               "k%u: c%u holds the fences %" PRIu64 " and %" PRIu64
+                               " for one acquisition",
+                               g->key, g->client + 1, x->fence, g->fence);
+    }
+}
+
 static void note_highest(struct ksim_checker *k, const struct ksim_grant *g)
 {
     if (g->fence > k->highest[g->key]) k->highest[g->key] = g->fence;
@@ -132,6 +147,37 @@ void ksim_checker_granted(struct ksim_checker *k, const struct ksim_grant *g,
     k->grants[k->count - 1].acked_us = now_us;
     note_highest(k, g);
     check_capacity(k, g, now_us);
+    check_id(k, g, now_us);
+}
+
+/* The holder relies on the expiry in a reply. */
+static void hold_longer(struct ksim_checker *k, struct ksim_grant *x,
+                        const struct ksim_grant *g, int64_t now_us)
+{
+    if (x->node != g->node || g->elsewhere) x->elsewhere = true;
+    if (g->until_us > x->until_us) {
+        x->until_us = g->until_us;
+        x->lease_ms = g->lease_ms;
+        x->term = g->term;
+        x->node = g->node;
+        x->life = g->life;
+        x->acked_us = now_us;
+        x->at_keeper = g->at_keeper;
+    }
+    check_capacity(k, x, now_us);
+}
+
+void ksim_checker_repeated(struct ksim_checker *k, const struct ksim_grant *g,
+                           int64_t now_us)
+{
+    struct ksim_grant *x = ksim_checker_find(k, g->fence);
+    if (x == NULL || !x->held) return;
+    if (!x->leased) {
+        x->node = g->node;
+        x->life = g->life;
+        x->closing = g->closing;
+    }
+    hold_longer(k, x, g, now_us);
 }
 
 void ksim_checker_extended(struct ksim_checker *k, const struct ksim_grant *g,
@@ -149,17 +195,7 @@ void ksim_checker_extended(struct ksim_checker *k, const struct ksim_grant *g,
                            " although a client had received fence %" PRIu64,
                            x->key, x->client + 1, x->fence, floor);
     if (!believes || !x->held) return;
-    if (x->node != g->node || g->elsewhere) x->elsewhere = true;
-    if (g->until_us > x->until_us) {
-        x->until_us = g->until_us;
-        x->lease_ms = g->lease_ms;
-        x->term = g->term;
-        x->node = g->node;
-        x->life = g->life;
-        x->acked_us = now_us;
-        x->at_keeper = g->at_keeper;
-    }
-    check_capacity(k, x, now_us);
+    hold_longer(k, x, g, now_us);
 }
 
 void ksim_checker_lost(struct ksim_checker *k, sl_fence fence, uint64_t term,

@@ -8,6 +8,7 @@
  *     - A fence is not higher than all fences that clients had received before the request.
  *     - A client extends a grant of an exclusive key, although another client had received a
  *       higher fence before.
+ *     - Two leases of one acquisition are held at the same time.
  *     - The keeper that granted or extended a lease says that it is not held.
  *     - A client receives a reply to another request. */
 #ifndef SL_SIM_KEEPER_CHECKER_H
@@ -35,6 +36,7 @@ static inline enum ksim_key_kind ksim_kind_of(uint32_t key)
 struct ksim_grant {
     uint32_t key, client;
     sl_fence fence;
+    uint64_t id; /* Of its acquisition; 0: it has no REQUEST id. */
     uint32_t units;
     bool shared, leased, overlapping;
     bool held; /* The client believes that it holds the grant. */
@@ -90,6 +92,11 @@ void ksim_checker_stuck(struct ksim_checker *k, const char *format, ...)
  * the request. */
 void ksim_checker_granted(struct ksim_checker *k, const struct ksim_grant *g,
                           sl_fence floor, int64_t now_us);
+
+/* A client receives a grant again that it knows. If it still holds the grant, it counts on the expiry in
+ * this reply. `g`: as in ksim_checker_extended(). */
+void ksim_checker_repeated(struct ksim_checker *k, const struct ksim_grant *g,
+                           int64_t now_us);
 
 /* A client learns that its lease was extended. `floor`: as above, but of grants that are not marked
  * as overlapping. `g` has fence, until_us, lease_ms, term, node and life. Only the holder counts on

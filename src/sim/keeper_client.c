@@ -94,7 +94,7 @@ void ksim_client_hang_up(struct ksim_world *w, uint32_t c, uint32_t way, bool cu
     forget_way(w, c, way);
 }
 
-static bool dial(struct ksim_world *w, uint32_t c, uint32_t way)
+bool ksim_client_dial(struct ksim_world *w, uint32_t c, uint32_t way)
 {
     struct ksim_way *y = &w->clients[c].ways[way];
     uint32_t node = sl_random_below(&w->random, w->node_count);
@@ -219,6 +219,8 @@ void ksim_client_ask(struct ksim_world *w, uint32_t c, uint32_t way,
                     sl_random_between(&w->random, 1000000, 10000000);
     if (command->verb == KSIM_BREAK) ksim_admin_asked(w, command);
     y->floor = k->highest[command->key];
+    if (command->verb == KSIM_ACQUIRE && command->id[0] != '\0')
+        y->floor = w->clients[c].repeat.floor;
     y->floor_alone = k->highest_alone[command->key];
     if (w->setup.trace) ksim_trace_command(w, c, y->node, &y->command);
     struct sim_event e = {.type = SIM_EVENT_REQUEST, .byte_count = sizeof y->command};
@@ -265,6 +267,7 @@ static void acquire(struct ksim_world *w, uint32_t c)
         m.units = 1 + sl_random_below(r, 2);
     }
     if (ksim_kind_of(m.key) == KSIM_SHARES) m.shared = sl_random_maybe(r, 7000);
+    if (x->role == KSIM_ROLE_USER) ksim_repeats_begin(w, c, &m);
     ksim_client_ask(w, c, 0, &m);
 }
 
@@ -294,8 +297,12 @@ static void reset(struct ksim_world *w, uint32_t c)
 static void release(struct ksim_world *w, uint32_t c, uint32_t way)
 {
     struct ksim_client *x = &w->clients[c];
-    const struct ksim_command m = {
+    struct ksim_command m = {
         .verb = KSIM_RELEASE, .key = x->hold.key, .fence = x->hold.fence};
+    if (x->hold.id[0] != '\0' && sl_random_maybe(&w->random, 2000)) {
+        m.verb = KSIM_CANCEL;
+        strcpy(m.id, x->hold.id);
+    }
     bool expires = x->hold.lease_ms > 0 && x->role == KSIM_ROLE_USER &&
                    sl_random_maybe(&w->random, 1000);
     /* A known gap: if the keeper fails, or is cut off from a node, before it has reported the
@@ -363,29 +370,23 @@ static void granted(struct ksim_world *w, uint32_t c, uint32_t way, const char *
     const struct ksim_command *m = &y->command;
     uint64_t fence, number, term;
     int64_t lease_ms, waited_ms;
-    int overlaps;
+    int count, overlaps, replay;
     if (sscanf(text,
-               "*5\r\n:%" SCNu64 "\r\n:%" SCNd64 "\r\n:%" SCNd64 "\r\n:%d\r\n:%" SCNu64
-               "\r\n %" SCNu64,
-               &fence, &lease_ms, &waited_ms, &overlaps, &number, &term) != 6 ||
+               "*%d\r\n:%" SCNu64 "\r\n:%" SCNd64 "\r\n:%" SCNd64 "\r\n:%d\r\n:%" SCNu64
+               "\r\n:%d\r\n %" SCNu64,
+               &count, &fence, &lease_ms, &waited_ms, &overlaps, &number, &replay,
+               &term) != 8 ||
         number != m->number || m->verb != KSIM_ACQUIRE) {
         KSIM_WRONG(w, "c%u receives a grant for another request", c + 1);
         return;
     }
-    if (lease_ms != m->lease_ms)
+    if (replay != 0 ? m->id[0] == '\0' || (lease_ms > 0) != (m->lease_ms > 0)
+                    : lease_ms != m->lease_ms)
         KSIM_WRONG(w, "c%u receives a lease of another length", c + 1);
-    w->counts.grants++;
-    if (m->steal) w->counts.steals++;
-    x->hold = (struct ksim_hold){
-        .is = true,
-        .key = m->key,
-        .fence = fence,
-        .lease_ms = lease_ms,
-        .dial = y->dial,
-        .until_us = deadline(y->sent_us, waited_ms + lease_ms)};
     const struct ksim_grant g = {.key = m->key,
                                  .client = c,
                                  .fence = fence,
+                                 .id = strtoull(m->id, NULL, 16),
                                  .units = m->units,
                                  .shared = m->shared != 0,
                                  .leased = lease_ms > 0,
@@ -394,13 +395,23 @@ static void granted(struct ksim_world *w, uint32_t c, uint32_t way, const char *
                                  .closing = ksim_conn_find(w, y->node, y->dial) == NULL,
                                  .received_us = w->now_us,
                                  .clock = &x->clock,
-                                 .until_us = x->hold.until_us,
+                                 .until_us = deadline(y->sent_us, waited_ms + lease_ms),
                                  .lease_ms = lease_ms,
                                  .term = term,
                                  .node = y->node,
                                  .life = y->life,
                                  .at_keeper = w->nodes[y->node].f.route.leads,
                                  .elsewhere = w->nodes[y->node].f.route.leads};
+    if (m->id[0] != '\0' && !ksim_repeats_granted(w, c, way, &g)) return;
+    w->counts.grants++;
+    if (m->steal) w->counts.steals++;
+    x->hold = (struct ksim_hold){.is = true,
+                                 .key = m->key,
+                                 .fence = fence,
+                                 .lease_ms = lease_ms,
+                                 .dial = y->dial,
+                                 .until_us = g.until_us};
+    strcpy(x->hold.id, m->id);
     ksim_checker_granted(&w->checker, &g, y->floor, w->now_us);
     plan(w, c);
     if (x->role == KSIM_ROLE_TRIES) x->role = KSIM_ROLE_DONE;
@@ -440,6 +451,7 @@ static void failed(struct ksim_world *w, uint32_t c, uint32_t way, const char *t
     struct ksim_client *x = &w->clients[c];
     const struct ksim_command *m = &x->ways[way].command;
     uint64_t term;
+    if (m->verb == KSIM_ACQUIRE && m->id[0] != '\0') ksim_repeats_failed(w, c, m, text);
     /* A lock without a lease ends with its connection. */
     if (m->verb == KSIM_RELEASE && m->wrong == 0) ksim_client_hang_up(w, c, way, false);
     if (m->verb == KSIM_ACQUIRE && sscanf(text, "-DRAINED %" SCNu64, &term) == 1)
@@ -487,6 +499,11 @@ static void handle_reply(struct ksim_world *w, uint32_t c, uint32_t way,
             KSIM_WRONG(w, "c%u receives the reply to another request", c + 1);
         return;
     }
+    if (y->command.verb == KSIM_CANCEL) {
+        ksim_repeats_cancelled(w, c, way, text);
+        return;
+    }
+    if (text[0] == '$') ksim_repeats_failed(w, c, &y->command, text);
     if (y->command.verb == KSIM_READ && text[0] != '-') {
         char expected[96];
         snprintf(expected, sizeof expected, "*2\r\n:%" PRIu64 "\r\n:%" PRIu64 "\r\n",
@@ -574,7 +591,7 @@ static void use_hold(struct ksim_world *w, uint32_t c)
     if (x->ways[way].busy ||
         (now_us < x->hold.release_us && now_us < x->hold.extend_us))
         return;
-    if (!dial(w, c, way)) return;
+    if (!ksim_client_dial(w, c, way)) return;
     if (now_us >= x->hold.release_us || x->role != KSIM_ROLE_USER) release(w, c, way);
     else extend(w, c, way, &x->hold);
 }
@@ -598,7 +615,7 @@ static void try_old(struct ksim_world *w, uint32_t c)
 {
     struct ksim_client *x = &w->clients[c];
     const struct ksim_hold *h = &x->old[sl_random_below(&w->random, KSIM_OLD)];
-    if (h->fence == 0 || x->ways[1].busy || !dial(w, c, 1)) return;
+    if (h->fence == 0 || x->ways[1].busy || !ksim_client_dial(w, c, 1)) return;
     extend(w, c, 1, h);
 }
 
@@ -632,13 +649,14 @@ static void make_request(struct ksim_world *w, uint32_t c)
                  ksim_has_fault(w, KSIM_FAULT_OPERATE);
     if (user && stale && sl_random_maybe(r, 1000)) try_old(w, c);
     if (x->operator.is) {
-        if (dial(w, c, 0)) ksim_operator_act(w, c);
-    } else if ((user || x->role == KSIM_ROLE_TRIES) && dial(w, c, 0)) {
+        if (ksim_client_dial(w, c, 0)) ksim_operator_act(w, c);
+    } else if ((user || x->role == KSIM_ROLE_TRIES) && ksim_client_dial(w, c, 0)) {
         if (x->runs_tx) ksim_tx_client_act(w, c);
         else if (user && sl_random_maybe(r, 200)) release_wrong(w, c);
         else if (user && sl_random_maybe(r, 100)) reset(w, c);
         else if (user && sl_random_maybe(r, 500))
             ksim_client_ask(w, c, 0, &(struct ksim_command){.verb = KSIM_READ});
+        else if (x->repeat.command.verb != 0) ksim_repeats_act(w, c);
         else acquire(w, c);
     }
     x->next_us = ksim_client_clock(w, c) + think_us(w, x);
@@ -674,6 +692,7 @@ void ksim_client_act(struct ksim_world *w, uint32_t c)
     /* A transaction holds its locks until it ends. */
     if (x->runs_tx && x->role == KSIM_ROLE_QUIET && !x->ways[0].busy)
         ksim_client_hang_up(w, c, 0, false);
+    ksim_repeats_hurry(w, c);
     use_extra(w, c);
     int64_t now_us = ksim_client_clock(w, c);
     if (x->hold.is) use_hold(w, c);

@@ -42,7 +42,8 @@
     FAULT(MEMORY,  "memory",  1000, "nodes have no memory for a record or a note") \
     FAULT(LARGE,   "large",    600, "leases have values of 64 KiB") \
     FAULT(FORGE,   "forge",   1500, "nodes send messages that no correct node would send") \
-    FAULT(NEWER,   "newer",    300, "the journal has an entry of a newer version for a while, which no keeper can read")
+    FAULT(NEWER,   "newer",    300, "the journal has an entry of a newer version for a while, which no keeper can read") \
+    FAULT(REPEAT,  "repeat",  5000, "clients use REQUEST ids, and repeat or cancel acquisitions whose outcome they do not know")
 /* clang-format on */
 
 enum ksim_fault {

@@ -11,12 +11,14 @@
 #define TURNS_MAX \
     200 /* This many loop iterations in a row without a message are a busy loop. */
 
-static const struct sl_table_limits limits = {.keys_max = 64,
-                                              .waiters_max = 32,
-                                              .key_bytes_max = 64,
-                                              .value_bytes_max = UINT16_MAX,
-                                              .drains_max = 8,
-                                              .grain_ms = 1};
+static const struct sl_table_limits limits_of_all = {.keys_max = 64,
+                                                     .waiters_max = 32,
+                                                     .key_bytes_max = 64,
+                                                     .value_bytes_max = UINT16_MAX,
+                                                     .drains_max = 8,
+                                                     .requests_max = 65536,
+                                                     .request_keep_ms = KSIM_KEEP_MS,
+                                                     .grain_ms = 1};
 
 struct sl_now ksim_node_now(const struct ksim_world *w, uint32_t i)
 {
@@ -45,6 +47,8 @@ void ksim_node_start(struct ksim_world *w, uint32_t i)
 {
     struct ksim_node *n = &w->nodes[i];
     struct sl_now now = ksim_node_now(w, i);
+    struct sl_table_limits limits = limits_of_all;
+    limits.linger_ms = w->linger_ms;
     n->table = sl_table_new(&limits, (struct sl_hash_key){7, 0});
     const struct sl_failover_settings s = {.self = i + 1,
                                            .keeper_wait_ms = w->keeper_wait_ms,
@@ -72,6 +76,7 @@ void ksim_node_start(struct ksim_world *w, uint32_t i)
     n->confirmed_us = w->now_us;
     n->lost_ms = 0;
     n->invalid_term = 0;
+    memset(n->asked_ms, 0, sizeof n->asked_ms);
     n->watch_missed = true; /* A new watch reports the current term. */
     for (uint32_t o = 0; o < w->node_count; o++) {
         n->links[o].up = false;
@@ -403,7 +408,8 @@ static void stop(struct ksim_world *w, uint32_t i, uint64_t term)
             ksim_serve_requeue(w, i, c);
         if (c->place != KSIM_IN_TABLE) continue;
         ksim_limits_uncount(n, c);
-        sl_table_withdraw(n->table, &c->s);
+        sl_table_lose(n->table, ksim_node_now(w, i), &c->s, c->ticket,
+                      ksim_key(c->command.key), ksim_id_of(&c->command));
         ksim_serve_forward(w, i, c);
     }
     ksim_tx_depose(w, i, term);

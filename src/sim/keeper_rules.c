@@ -597,7 +597,8 @@ void ksim_rules_second(struct ksim_world *w, uint32_t i)
 
 /* When a client has received a later grant of an exclusive key, the end of an earlier one is durable. So
  * the journal does not restore it, unless a node has reported it since (a known gap: that node had not
- * received GONE). */
+ * received GONE; or a later keeper has repeated the reply to the later grant, and the keeper that made this grant
+ * failed before the end of the earlier one was durable). */
 void ksim_rules_wait_ended(struct ksim_world *w, uint32_t i)
 {
     const struct ksim_node *n = &w->nodes[i];
@@ -611,7 +612,8 @@ void ksim_rules_wait_ended(struct ksim_world *w, uint32_t i)
             const struct ksim_reported *x = &w->reported[ksim_slot(v.fence, KSIM_MADE)];
             const struct ksim_made *made = &w->made[ksim_slot(later, KSIM_MADE)];
             if (v.leased && !v.broken && !v.stolen && v.fence < later &&
-                made->fence == later && !(x->fence == v.fence && x->term > made->term))
+                made->fence == later && !made->replayed &&
+                !(x->fence == v.fence && x->term > made->term))
                 KSIM_WRONG(w,
                            "k%u: n%u restores fence %" PRIu64 ", but a client has "
                            "received fence %" PRIu64,

@@ -73,9 +73,9 @@ static void take_back(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
                                .overlapping = c->parked.overlapping};
     begin_change(w, i);
     if (!c->parked.fresh) return;
-    sl_table_take_back(w->nodes[i].table, ksim_node_now(w, i), &c->s,
-                       ksim_key(c->command.key), &g);
-    if (c->place == KSIM_FOR_WITNESS)
+    bool ended = sl_table_take_back(w->nodes[i].table, ksim_node_now(w, i), &c->s,
+                                    ksim_key(c->command.key), &g);
+    if (c->place == KSIM_FOR_WITNESS && ended)
         sl_guests_gone(&w->nodes[i].f.guests, ksim_node_now(w, i).ms, g.fence, false);
 }
 
@@ -87,7 +87,8 @@ void ksim_conn_close(struct ksim_world *w, uint32_t i, struct ksim_conn *c, bool
     c->open = false;
     ksim_limits_uncount(n, c);
     if (c->place == KSIM_IN_TABLE) {
-        sl_table_withdraw(n->table, &c->s);
+        sl_table_lose(n->table, ksim_node_now(w, i), &c->s, c->ticket,
+                      ksim_key(c->command.key), ksim_id_of(&c->command));
         ksim_leases_left(w, i, c);
     }
     if (c->place == KSIM_FOR_JOURNAL || c->place == KSIM_FOR_WITNESS) {
@@ -174,8 +175,8 @@ static void reply_text(struct ksim_world *w, uint32_t i, struct ksim_conn *c,
     ksim_reply(w, i, c, (struct sl_bytes){text, strlen(text)});
 }
 
-static void reply_status(struct ksim_world *w, uint32_t i, struct ksim_conn *c,
-                         int status)
+void ksim_reply_status(struct ksim_world *w, uint32_t i, struct ksim_conn *c,
+                       int status)
 {
     char text[64];
     if (status == SLUICE_EFULL) {
@@ -250,7 +251,7 @@ static void park(struct ksim_conn *c, uint64_t position, bool runs, const char *
     c->place = KSIM_FOR_JOURNAL;
     c->parked.position = position;
     c->parked.fence = 0;
-    c->parked.fresh = false;
+    c->parked.fresh = c->parked.replay = false;
     c->parked.runs = runs;
     snprintf(c->parked.reply, sizeof c->parked.reply, "%s", text);
 }
@@ -288,27 +289,54 @@ static void refuse(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
 {
     struct sl_now now = ksim_node_now(w, i);
     take_back(w, i, c);
-    if (!c->parked.fresh)
+    if (c->command.verb == KSIM_EXTEND)
         sl_table_undo_extend(w->nodes[i].table, now, ksim_key(c->command.key),
                              c->parked.fence, c->parked.end_ms, c->parked.before_ms,
                              (struct sl_bytes){NULL, 0});
-    reply_status(w, i, c, SLUICE_ENOMEM);
+    ksim_reply_status(w, i, c, SLUICE_ENOMEM);
+}
+
+/* Report a grant or an extension to the node of the client; for a client of this node, to the witness.
+ * Returns the number of the note; 0: none. A grant without a lease that a repeated attempt has moved to
+ * another connection belongs to the ledger of its new node only. */
+static uint64_t report_held(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
+{
+    bool moved = c->parked.replay && c->command.lease_ms == 0;
+    sl_fence fence = c->parked.fence;
+    if (moved && c->parked.moved_from == 0) return 0;
+    if (moved) ksim_requests_moved(w, i, c->parked.moved_from, fence);
+    uint64_t number = 0;
+    if (c->is_guest) notify_held(w, i, c, fence, c->parked.fresh || moved);
+    else {
+        ksim_memory_begin(w);
+        number = sl_failover_note(&w->nodes[i].f, ksim_node_now(w, i),
+                                  ksim_key(c->command.key), fence);
+        ksim_memory_end();
+    }
+    /* Another node may report the grant to the next keeper, so it is not taken back. */
+    if (c->command.id[0] != '\0' && c->command.lease_ms > 0 && number != SL_NOTE_FAILED)
+        sl_table_known(w->nodes[i].table, ksim_node_now(w, i), ksim_key(c->command.key),
+                       fence);
+    return number;
+}
+
+/* Reply to an ACQUIRE or EXTEND. */
+static void reply_held(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
+{
+    if (c->parked.replay)
+        sl_table_known(w->nodes[i].table, ksim_node_now(w, i), ksim_key(c->command.key),
+                       c->parked.fence);
+    reply_text(w, i, c, c->parked.reply);
 }
 
 /* Send a reply that shows a change, when the journal allows it: for a client of this node, when another
  * node has recorded the lease. */
 static void acknowledge_now(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
 {
-    uint64_t number = 0;
-    ksim_rules_acked(w, i, c->command.key, c->parked.fence, c->command.lease_ms,
+    ksim_rules_acked(w, i, c->command.key, c->parked.fence,
+                     c->parked.replay ? c->parked.left_ms : c->command.lease_ms,
                      c->parked.fresh);
-    if (c->is_guest) notify_held(w, i, c, c->parked.fence, c->parked.fresh);
-    else {
-        ksim_memory_begin(w);
-        number = sl_failover_note(&w->nodes[i].f, ksim_node_now(w, i),
-                                  ksim_key(c->command.key), c->parked.fence);
-        ksim_memory_end();
-    }
+    uint64_t number = report_held(w, i, c);
     if (number == SL_NOTE_FAILED) {
         refuse(w, i, c);
         return;
@@ -318,7 +346,7 @@ static void acknowledge_now(struct ksim_world *w, uint32_t i, struct ksim_conn *
     c->place = KSIM_FOR_WITNESS;
     if (number != 0) return;
     if (!c->is_guest) ksim_leases_acked(w, i, c);
-    reply_text(w, i, c, c->parked.reply);
+    reply_held(w, i, c);
 }
 
 static void acknowledge(struct ksim_world *w, uint32_t i, struct ksim_conn *c,
@@ -349,7 +377,7 @@ static void acknowledge(struct ksim_world *w, uint32_t i, struct ksim_conn *c,
     }
     /* If the keeper fails before the reply, the client's node must know of the grant, to withdraw it. It
      * must not know of an extension, which the next keeper may not find in the journal. */
-    if (fresh && c->is_guest) notify_held(w, i, c, fence, true);
+    if ((fresh || c->parked.replay) && c->is_guest) report_held(w, i, c);
     c->place = KSIM_FOR_JOURNAL;
     c->parked.position = need;
 }
@@ -357,8 +385,9 @@ static void acknowledge(struct ksim_world *w, uint32_t i, struct ksim_conn *c,
 /* Whether the grant of a reply has expired while the reply waited; then run the command again. */
 static bool is_over(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
 {
-    if (!c->parked.fresh || sl_table_holds(w->nodes[i].table, ksim_node_now(w, i),
-                                           ksim_key(c->command.key), c->parked.fence))
+    if (c->command.verb != KSIM_ACQUIRE ||
+        sl_table_holds(w->nodes[i].table, ksim_node_now(w, i), ksim_key(c->command.key),
+                       c->parked.fence))
         return false;
     /* A known gap: if this keeper fails before the end is durable, the next one restores the lease,
      * which no client knows of, until it expires again. */
@@ -401,7 +430,7 @@ void ksim_serve_noted(struct ksim_world *w, uint32_t i)
         if (c->place != KSIM_FOR_WITNESS || c->parked.position > noted) continue;
         if (is_over(w, i, c)) continue;
         ksim_leases_acked(w, i, c);
-        reply_text(w, i, c, c->parked.reply);
+        reply_held(w, i, c);
     }
 }
 
@@ -419,7 +448,7 @@ void ksim_serve_requeue(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
 {
     struct ksim_node *n = &w->nodes[i];
     take_back(w, i, c);
-    if (c->parked.fresh) {
+    if (c->parked.fresh && c->command.id[0] == '\0') {
         sl_route_withdraw_own(&n->f.route, ksim_node_now(w, i).ms, &c->s,
                               ksim_key(c->command.key), c->parked.fence,
                               c->command.lease_ms);
@@ -434,15 +463,22 @@ static void granted(struct ksim_world *w, uint32_t i, struct ksim_conn *c,
 {
     struct ksim_node *n = &w->nodes[i];
     char text[160];
-    if (g->lease_ms > 0) ksim_limits_given(n, ksim_node_now(w, i).ms, g->lease_ms);
-    ksim_audit_grant(w, i, c, g->fence, g);
+    if (g->replay) ksim_audit_replayed(w, i, g->fence);
+    else {
+        if (g->lease_ms > 0) ksim_limits_given(n, ksim_node_now(w, i).ms, g->lease_ms);
+        ksim_audit_grant(w, i, c, g->fence, g);
+    }
+    if (c->command.id[0] != '\0') ksim_requests_granted(w, i, &c->command);
     snprintf(text, sizeof text,
-             "*5\r\n:%" PRIu64 "\r\n:%" PRId64 "\r\n:%" PRId64 "\r\n:%d\r\n:%" PRIu64
-             "\r\n %" PRIu64,
-             g->fence, g->lease_ms, g->waited_ms, g->overlapping, c->command.number,
-             n->f.guests.term);
+             "*%d\r\n:%" PRIu64 "\r\n:%" PRId64 "\r\n:%" PRId64 "\r\n:%d\r\n:%" PRIu64
+             "\r\n:%d\r\n %" PRIu64,
+             c->command.id[0] != '\0' ? 6 : 5, g->fence, g->lease_ms, g->waited_ms,
+             g->overlapping, c->command.number, g->replay, n->f.guests.term);
     c->parked.overlapping = g->overlapping;
-    acknowledge(w, i, c, g->fence, true, text);
+    c->parked.replay = g->replay;
+    c->parked.moved_from = g->moved_from;
+    c->parked.left_ms = g->lease_ms;
+    acknowledge(w, i, c, g->fence, !g->replay, text);
 }
 
 /* Let the command wait until the limits are durable. */
@@ -469,7 +505,10 @@ static void acquire(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
                            .waited_ms = now.ms - c->arrived_ms,
                            .lease_ms = m->lease_ms,
                            .steal = m->steal != 0,
-                           .force_ms = m->force_ms};
+                           .force_ms = m->force_ms,
+                           .request = ksim_id_of(m),
+                           .digest = ksim_digest_of(m),
+                           .ticket = c->ticket = ++w->tickets};
     if (ksim_has_fault(w, KSIM_FAULT_LARGE) && m->lease_ms > 0)
         want.value = (struct sl_bytes){large, sizeof large};
     if (want.wait_ms > 0)
@@ -479,19 +518,25 @@ static void acquire(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
         int status = sl_table_judge(n->table, now, &c->s, &want);
         if (status == SLUICE_OK || status == SL_WAITS) {
             if (n->limits.failed) {
-                reply_status(w, i, c, SLUICE_EIO);
+                ksim_reply_status(w, i, c, SLUICE_EIO);
                 return;
             }
             defer(w, i, c, m->lease_ms);
             return;
         }
     }
+    /* The table ends an acquisition with the reply nil, but the lock may be free when the journal is durable. */
+    if (want.request.n > 0 && want.wait_ms == 0 &&
+        sl_table_judge(n->table, now, &c->s, &want) == SLUICE_EFULL &&
+        ksim_serve_waits_for_others(w, i, c))
+        return;
     if (!c->is_guest && c->s.client == NULL) {
         if (c->s.origin == 0) c->s.origin = sl_route_draw_origin(&n->f.route);
         describe_client(w, i, c);
     }
     begin_change(w, i);
     int status = sl_table_acquire(n->table, now, &c->s, &want, &g);
+    if (status == SLUICE_OK && g.replay && ksim_serve_waits_for_others(w, i, c)) return;
     if (status == SLUICE_OK) granted(w, i, c, &g);
     else if (status == SL_WAITS) {
         c->place = KSIM_IN_TABLE;
@@ -501,7 +546,7 @@ static void acquire(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
     } else if ((status == SLUICE_EFULL || status == SLUICE_EDRAINED) &&
                ksim_serve_waits_for_others(w, i, c))
         return;
-    else reply_status(w, i, c, status);
+    else ksim_reply_status(w, i, c, status);
 }
 
 /* Whether another node may still report the grant, so that the keeper cannot say that it is not
@@ -527,7 +572,7 @@ static void extend(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
     if (sl_table_inspect_grant(n->table, now, ksim_key(m->key), m->fence, &v) &&
         !ksim_limits_know(n, m->lease_ms)) {
         if (n->limits.failed) {
-            reply_status(w, i, c, SLUICE_EIO);
+            ksim_reply_status(w, i, c, SLUICE_EIO);
             return;
         }
         defer(w, i, c, m->lease_ms);
@@ -540,7 +585,7 @@ static void extend(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
     if (status == SLUICE_ELOST && may_be_reported(w, i, c)) status = SLUICE_ERECOVERING;
     else if (status == SLUICE_ELOST && ksim_serve_waits_for_others(w, i, c)) return;
     if (status != SLUICE_OK) {
-        reply_status(w, i, c, status);
+        ksim_reply_status(w, i, c, status);
         return;
     }
     ksim_leases_extended(w, i, ksim_key(m->key), &v);
@@ -561,7 +606,7 @@ static void release(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
     if (sl_table_release(n->table, now, &c->s, ksim_key(m->key), m->fence, &past) ==
         0) {
         ksim_rules_not_held(w, i);
-        if (may_be_reported(w, i, c)) reply_status(w, i, c, SLUICE_ERECOVERING);
+        if (may_be_reported(w, i, c)) ksim_reply_status(w, i, c, SLUICE_ERECOVERING);
         else if (!ksim_serve_waits_for_others(w, i, c)) reply_text(w, i, c, ":0\r\n");
         return;
     }
@@ -598,6 +643,7 @@ static void describe(struct ksim_conn *c)
         .lease_ms = m->verb == KSIM_ACQUIRE ? m->lease_ms : 0,
         .fence = m->verb == KSIM_RELEASE ? m->fence : 0,
         .bytes = {(const char *)m, sizeof *m},
+        .named = m->verb == KSIM_ACQUIRE && m->id[0] != '\0' && m->lease_ms > 0,
         .id = {m->id, m->verb == KSIM_TX_BEGIN ? strlen(m->id) : 0}};
 }
 
@@ -634,7 +680,7 @@ void ksim_serve(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
     struct sl_route *r = &n->f.route;
     uint32_t verb = c->command.verb;
     bool complete = verb == KSIM_EXTEND || verb == KSIM_RELEASE || verb == KSIM_READ ||
-                    verb == KSIM_BREAK || verb == KSIM_DRAIN;
+                    verb == KSIM_BREAK || verb == KSIM_DRAIN || verb == KSIM_CANCEL;
     bool of_locks = complete || verb == KSIM_ACQUIRE;
     bool here = r->leads && (n->f.guests.reports_until_ms == 0 || !complete) &&
                 !(n->f.resigning && of_locks);
@@ -652,6 +698,7 @@ void ksim_serve(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
     else if (verb == KSIM_READ) reply_in_parts(w, i, c);
     else if (verb == KSIM_BREAK) ksim_admin_break(w, i, c);
     else if (verb == KSIM_DRAIN) ksim_admin_drain(w, i, c);
+    else if (verb == KSIM_CANCEL) ksim_requests_cancel(w, i, c);
     else ksim_tx_serve(w, i, c);
 }
 
@@ -670,42 +717,64 @@ void ksim_serve_resume_deferred(struct ksim_world *w, uint32_t i)
 
 /* ---- effects of the table ---- */
 
+/* Whether the request of a connection waits in the table, with the ticket of this effect. */
+static bool is_waiter(const struct ksim_conn *c, const struct sl_effect *e)
+{
+    return c->open && c->place == KSIM_IN_TABLE && c->ticket == e->ticket;
+}
+
 static void answer_granted(struct ksim_world *w, uint32_t i, struct ksim_conn *c,
                            const struct sl_effect *e)
 {
     struct ksim_node *n = &w->nodes[i];
     struct sl_now now = ksim_node_now(w, i);
-    ksim_limits_uncount(n, c);
-    bool waits = c->open && c->place == KSIM_IN_TABLE;
+    bool waits = is_waiter(c, e);
+    if (!waits && e->grant.replay) return;
+    if (waits) ksim_limits_uncount(n, c);
     bool late = waits && ksim_conn_hung_up(w, c) && sl_random_maybe(&w->random, 5000);
     if (!waits || late) {
-        sl_table_take_back(n->table, now, &c->s, e->key, &e->grant);
-        c->place = KSIM_NOWHERE;
-        if (late) ksim_conn_close(w, i, c, false);
+        if (!e->grant.replay)
+            sl_table_take_back(n->table, now, &c->s, e->key, &e->grant);
+        if (late) {
+            c->place = KSIM_NOWHERE;
+            ksim_conn_close(w, i, c, false);
+        }
         return;
     }
     granted(w, i, c, &e->grant);
 }
 
-static void answer_timeout(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
+static void answer_timeout(struct ksim_world *w, uint32_t i, struct ksim_conn *c,
+                           const struct sl_effect *e)
 {
     struct sl_table_stats stats;
     sl_ms now_ms = ksim_node_now(w, i).ms;
-    if (!c->open || c->place != KSIM_IN_TABLE) return;
+    if (!is_waiter(c, e)) return;
     ksim_limits_uncount(&w->nodes[i], c);
     sl_table_stats(w->nodes[i].table, &stats);
-    reply_status(w, i, c,
-                 stats.authority_until_ms <= now_ms   ? SLUICE_ENOKEEPER
-                 : stats.recovering_until_ms > now_ms ? SLUICE_ERECOVERING
-                                                      : SLUICE_EFULL);
+    ksim_reply_status(w, i, c,
+                      stats.authority_until_ms <= now_ms   ? SLUICE_ENOKEEPER
+                      : stats.recovering_until_ms > now_ms ? SLUICE_ERECOVERING
+                                                           : SLUICE_EFULL);
 }
 
 /* A waiter is rejected because its key is drained. */
-static void answer_refused(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
+static void answer_refused(struct ksim_world *w, uint32_t i, struct ksim_conn *c,
+                           const struct sl_effect *e)
 {
-    if (!c->open || c->place != KSIM_IN_TABLE) return;
+    if (!is_waiter(c, e)) return;
     ksim_limits_uncount(&w->nodes[i], c);
-    if (!ksim_serve_waits_for_others(w, i, c)) reply_status(w, i, c, SLUICE_EDRAINED);
+    if (!ksim_serve_waits_for_others(w, i, c))
+        ksim_reply_status(w, i, c, SLUICE_EDRAINED);
+}
+
+/* The acquisition of a waiter was cancelled. */
+static void answer_cancelled(struct ksim_world *w, uint32_t i, struct ksim_conn *c,
+                             const struct sl_effect *e)
+{
+    if (!is_waiter(c, e)) return;
+    ksim_limits_uncount(&w->nodes[i], c);
+    ksim_reply_status(w, i, c, SLUICE_EENDED);
 }
 
 static void notify_holder(struct ksim_world *w, uint32_t i, const struct sl_effect *e)
@@ -737,16 +806,16 @@ void ksim_serve_effects(struct ksim_world *w, uint32_t i)
         ksim_mix(w, (uint64_t)e.type << 32 ^ i);
         switch (e.type) {
             case SL_EFFECT_GRANTED: answer_granted(w, i, c, &e); break;
-            case SL_EFFECT_TIMED_OUT: answer_timeout(w, i, c); break;
+            case SL_EFFECT_TIMED_OUT: answer_timeout(w, i, c, &e); break;
             case SL_EFFECT_ASKED:
             case SL_EFFECT_STOLEN: notify_holder(w, i, &e); break;
-            case SL_EFFECT_REFUSED: answer_refused(w, i, c); break;
+            case SL_EFFECT_REFUSED: answer_refused(w, i, c, &e); break;
+            case SL_EFFECT_CANCELLED: answer_cancelled(w, i, c, &e); break;
             case SL_EFFECT_SESSION_OVER: ksim_conn_over(w, i, c); break;
             case SL_EFFECT_NOTHING:
             case SL_EFFECT_EXPIRED:
             case SL_EFFECT_ENDED:
             case SL_EFFECT_SEEN:
-            case SL_EFFECT_CANCELLED:
             case SL_EFFECT_WITHDRAWN:
             case SL_EFFECT_THIEF_WAITS: break;
         }

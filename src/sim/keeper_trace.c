@@ -71,10 +71,10 @@ void ksim_trace_message(const struct ksim_world *w, const char *verb, uint32_t f
 void ksim_trace_command(const struct ksim_world *w, uint32_t c, uint32_t node,
                         const struct ksim_command *m)
 {
-    static const char *const verbs[] = {"?",        "ACQUIRE",   "EXTEND", "RELEASE",
-                                        "READ",     "RESET",     "BREAK",  "DRAIN",
-                                        "TX.BEGIN", "TX.GET",    "TX.PUT", "TX.COMMIT",
-                                        "TX.ABORT", "TX.OUTCOME"};
+    static const char *const verbs[] = {"?",         "ACQUIRE",  "EXTEND",    "RELEASE",
+                                        "READ",      "RESET",    "BREAK",     "DRAIN",
+                                        "CANCEL",    "TX.BEGIN", "TX.GET",    "TX.PUT",
+                                        "TX.COMMIT", "TX.ABORT", "TX.OUTCOME"};
     if (m->verb == KSIM_DRAIN) {
         struct sl_bytes pattern = ksim_pattern(m->pattern);
         ksim_trace(w, "c%u asks n%u: DRAIN %.*s %s (request %" PRIu64 ")", c + 1,
@@ -84,8 +84,8 @@ void ksim_trace_command(const struct ksim_world *w, uint32_t c, uint32_t node,
     }
     ksim_trace(w,
                "c%u asks n%u: %s k%u fence %" PRIu64 " lease %" PRId64 " wait %" PRId64
-               "%s%s%s (request %" PRIu64 ")",
+               "%s%s%s%s%s (request %" PRIu64 ")",
                c + 1, node + 1, verbs[m->verb], m->key, m->fence, m->lease_ms,
                m->wait_ms, m->steal ? " steal" : "", m->shared ? " shared" : "",
-               m->yes ? " now" : "", m->number);
+               m->yes ? " now" : "", m->id[0] != '\0' ? " id " : "", m->id, m->number);
 }
