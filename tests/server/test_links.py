@@ -404,7 +404,7 @@ def a_stranger_learns_nothing_that_depends_on_the_secret(t):
             else:
                 p.socket.shutdown(socket.SHUT_WR)
             whole = p.until_closed()
-            fresh = re.match(rb"\*4\r\n\$5\r\nNONCE\r\n\$11\r\nsluice-node\r\n\$1\r\n4\r\n\$64\r\n([0-9a-f]{64})\r\n", whole)
+            fresh = re.match(rb"\*4\r\n\$5\r\nNONCE\r\n\$11\r\nsluice-node\r\n\$1\r\n%d\r\n\$64\r\n([0-9a-f]{64})\r\n" % PROTOCOL, whole)
             check_that(fresh, "%r is answered with a nonce first: %r" % (words, whole))
             check_that(len(whole) < 300, "%d bytes are said to a stranger" % len(whole))
             heard.append(whole[fresh.end():])
