@@ -733,8 +733,12 @@ static void answer_granted(struct ksim_world *w, uint32_t i, struct ksim_conn *c
     if (waits) ksim_limits_uncount(n, c);
     bool late = waits && ksim_conn_hung_up(w, c) && sl_random_maybe(&w->random, 5000);
     if (!waits || late) {
-        if (!e->grant.replay)
-            sl_table_take_back(n->table, now, &c->s, e->key, &e->grant);
+        bool stays = !e->grant.replay &&
+                     !sl_table_take_back(n->table, now, &c->s, e->key, &e->grant);
+        if (stays && late) { /* It belongs to another attempt. */
+            if (e->grant.lease_ms > 0) ksim_limits_given(n, now.ms, e->grant.lease_ms);
+            ksim_audit_grant(w, i, c, e->grant.fence, &e->grant);
+        }
         if (late) {
             c->place = KSIM_NOWHERE;
             ksim_conn_close(w, i, c, false);

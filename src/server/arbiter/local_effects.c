@@ -88,6 +88,8 @@ static void answer_granted(struct server *s, struct session *n,
     }
     assert(r->verb == SL_VERB_ACQUIRE);
     sl_state_uncount_waiter(r);
+    /* If the client has left, the grant may stay for another attempt. */
+    if (!e->grant.replay && e->grant.lease_ms > 0) sl_state_given(s, e->grant.lease_ms);
     if (sl_request_came_too_late(r, &e->grant)) return;
     s->stats.grants_after_wait++;
     sl_histogram_add(&s->stats.wait_ms, e->grant.waited_ms);

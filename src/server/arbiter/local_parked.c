@@ -103,7 +103,6 @@ static void answer_grant(struct request *r, const struct sl_grant *g)
         return;
     }
     s->stats.grants++;
-    if (g->lease_ms > 0) sl_state_given(s, g->lease_ms);
     struct sl_bytes key = key_for_event(r);
     sl_request_answer(r, &a);
     sl_event_granted(s, key, g);
@@ -133,6 +132,8 @@ static void answer_grant_at(struct request *r, const struct sl_grant *g, uint64_
 void sl_local_granted(struct request *r, const struct sl_grant *g)
 {
     uint64_t need = sl_state_need(r->s);
+    /* Also if the reply fails, the grant may stay for another attempt. */
+    if (!g->replay && g->lease_ms > 0) sl_state_given(r->s, g->lease_ms);
     /* The grant that an attempt shares with an earlier one may not be durable yet. */
     if (need == 0 && g->replay) need = sl_state_pending(r->s, r->key);
     /* If the write fails, the connection is closed, and a grant without a lease ends with it. */
