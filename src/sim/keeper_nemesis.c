@@ -288,6 +288,19 @@ static void inject_pause(struct ksim_world *w)
     else ksim_pause_client(w, sl_random_below(&w->random, w->client_count), length(w));
 }
 
+/* The keeper grants locks to clients of a node that does not receive its messages, and cannot reach etcd, so
+ * another node takes over. Then the first node withdraws these grants, and the old keeper reports them. */
+static void mute_keeper(struct ksim_world *w)
+{
+    struct sl_random *r = &w->random;
+    uint32_t i = w->etcd.term.node - 1, to = sl_random_below(r, w->node_count);
+    if (w->etcd.term.node == 0 || !w->nodes[i].up || to == i) return;
+    KSIM_TRACE(w, "n%u does not receive the messages of the keeper n%u", to + 1, i + 1);
+    w->nodes[i].links[to].cut_until_us = w->now_us +
+                                         sl_random_between(r, 1000000, 3000000);
+    w->nodes[i].away_us = w->now_us + sl_random_between(r, 2000000, 5000000);
+}
+
 static void inject(struct ksim_world *w, enum ksim_fault f)
 {
     switch (f) {
@@ -313,7 +326,10 @@ static void inject(struct ksim_world *w, enum ksim_fault f)
         case KSIM_FAULT_WALL: set_wall(w); break;
         case KSIM_FAULT_SLOW: slow_etcd(w); break;
         case KSIM_FAULT_DOWN: stop_etcd(w); break;
-        case KSIM_FAULT_AWAY: send_away(w); break;
+        case KSIM_FAULT_AWAY:
+            if (sl_random_maybe(&w->random, 5000)) mute_keeper(w);
+            else send_away(w);
+            break;
         case KSIM_FAULT_NEWER: change_newer(w); break;
         default: break; /* Other faults are in the code that they affect. */
     }
