@@ -244,7 +244,8 @@ def possible_of(ops, deaths, faults, leases):
             if not may_be_forgotten(r, faults):
                 ended[r.fence] = min(ended[r.fence], r.ret)
         elif r.op == "EXTEND" and r.result == "LOST":
-            ended[r.fence] = min(ended[r.fence], r.ret)
+            if not may_be_forgotten(r, faults):  # The keeper may have ended the grant because of a RELEASE.
+                ended[r.fence] = min(ended[r.fence], r.ret)
         elif r.op == "CLOSED":
             ended[r.fence] = min(ended[r.fence], late(r.inv, faults, LINGER_MS))
     ends = collections.defaultdict(int)  # of a fence: the latest end

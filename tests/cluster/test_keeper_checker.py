@@ -101,6 +101,8 @@ a_fault_long_before_a_release_is_no_excuse: CHECK after its end
     fault 0; heal 10 keys=; take a 20 21 10; release a 1100 1101 10; check a 2000 2001 10
 a_fault_long_after_a_release_is_no_excuse: CHECK after its end
     take a 0 1 10; release a 5 6 10; fault 1100; check a 2000 2001 10
+a_lost_extension_before_a_fault_may_be_followed_by_the_same_grant
+    acquire a 0 1 10 3600000; release a 40 41 10; extend a 42 43 10 word=LOST; fault 100; refused b 5000 5001 asked_ms=1000
 a_released_grant_that_is_held_again_may_be_extended
     take a 0 1 10; release a 5 6 10; fault 900; extend a 2000 2001 10 5000
 a_fault_long_after_a_release_is_no_excuse_to_extend: EXTEND after its end
