@@ -257,6 +257,7 @@ struct ksim_way {
     int64_t out_us, in_us; /* The last arrivals: a connection delivers in order. */
     bool used;             /* A request was sent. */
     bool busy;
+    bool cancelled; /* CANCEL was confirmed, so the client ignores the reply. */
     struct ksim_command command;
     int64_t sent_us;             /* On the client's clock. */
     int64_t give_up_us;          /* In real time. */

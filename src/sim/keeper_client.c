@@ -214,6 +214,7 @@ void ksim_client_ask(struct ksim_world *w, uint32_t c, uint32_t way,
     y->command.first = !y->used;
     y->used = true;
     y->busy = true;
+    y->cancelled = false;
     y->sent_us = ksim_client_clock(w, c);
     y->give_up_us = w->now_us + 1000 * (command->wait_ms + w->keeper_wait_ms) +
                     sl_random_between(&w->random, 1000000, 10000000);

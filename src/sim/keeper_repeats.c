@@ -97,6 +97,9 @@ void ksim_repeats_cancelled(struct ksim_world *w, uint32_t c, uint32_t way,
         return;
     }
     if (is_same(&x->repeat, m)) forget(x);
+    /* The reply to an earlier attempt may still be on its way, on the other connection. */
+    struct ksim_way *other = &x->ways[1 - way];
+    if (strcmp(other->command.id, m->id) == 0) other->cancelled = true;
 }
 
 /* The client knows the grant: it is the reply to another attempt. */
@@ -131,8 +134,10 @@ bool ksim_repeats_granted(struct ksim_world *w, uint32_t c, uint32_t way,
         return true;
     }
     /* The client has given up, or uses another lock. */
-    ksim_checker_granted(&w->checker, g, x->ways[way].floor, w->now_us);
-    ksim_checker_doubt(&w->checker, g->fence, true);
+    if (!x->ways[way].cancelled) {
+        ksim_checker_granted(&w->checker, g, x->ways[way].floor, w->now_us);
+        ksim_checker_doubt(&w->checker, g->fence, true);
+    }
     if (!g->leased) ksim_client_hang_up(w, c, way, false);
     else if (!is_same(&x->repeat, &m)) cancel(w, c, way, &m);
     return false;

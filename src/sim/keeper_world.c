@@ -387,6 +387,7 @@ static void print_counts(const struct sim_counts *c)
 
 const struct sim_kind sim_kind_keeper = {.option = " --keeper",
                                          .faults = &ksim_faults,
+                                         .events = 30000,
                                          .create = create,
                                          .destroy = destroy,
                                          .run = run,

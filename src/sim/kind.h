@@ -46,6 +46,7 @@ struct sim_result {
 struct sim_kind {
     const char *option; /* The option that selects this kind, with a space; or "". */
     const struct sim_fault_list *faults;
+    uint64_t events;       /* The default number of events of a seed. */
     void *(*create)(void); /* Aborts if out of memory. */
     void (*destroy)(void *w);
     void (*run)(void *w, const struct sim_setup *setup); /* A world can be reused. */

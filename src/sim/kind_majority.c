@@ -51,6 +51,7 @@ static void print_counts(const struct sim_counts *c)
 
 const struct sim_kind sim_kind_majority = {.option = "",
                                            .faults = &sim_faults_majority,
+                                           .events = 10000,
                                            .create = create,
                                            .destroy = destroy,
                                            .run = run,

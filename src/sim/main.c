@@ -15,7 +15,6 @@
 #include "sim/kind.h"
 
 #define JOBS_MAX 64
-#define EVENTS 10000
 
 struct options {
     const struct sim_kind *kind;
@@ -47,8 +46,8 @@ static const char help[] =
     "                  clusters\n"
     "--seeds N         number of seeds (1,000)\n"
     "--first S         first seed (1)\n"
-    "--events N        events per seed (10,000); if the faults of a seed end, it\n"
-    "                  continues until everything works again\n"
+    "--events N        events per seed (10,000; with --keeper, 30,000); if the faults\n"
+    "                  of a seed end, it continues until everything works again\n"
     "--seed S          run one seed, for example the one that a failure printed\n"
     "--trace           print every event of the seed\n"
     "--until N         stop after N events\n"
@@ -448,12 +447,12 @@ static void print_counts(const struct options *o, const struct sim_counts *c,
 
 int main(int argc, char **argv)
 {
-    struct options o = {
-        .kind = &sim_kind_majority, .setup.events = EVENTS, .first = 1, .seeds = 1000};
+    struct options o = {.kind = &sim_kind_majority, .first = 1, .seeds = 1000};
     /* After a crash, on_crash() prints. It must not need the heap, which may be damaged. */
     static char out[BUFSIZ];
     setvbuf(stdout, out, _IOFBF, sizeof out);
     parse(&o, argc, argv);
+    if (o.setup.events == 0) o.setup.events = o.kind->events;
     if (o.shrink) { return shrink(&o, o.kind->create()); }
     signal(SIGABRT, on_crash);
     signal(SIGSEGV, on_crash);
