@@ -13,9 +13,9 @@
  * This header has three parts:
  *   - canals: counting locks in shared memory, for the processes of one machine
  *     (sluice_canal_*, sluice_key_*);
- *   - a lock service inside one process, for its threads (sluice_open() and
- *     the functions after it);
- *   - a connection to a Sluice server (sluice_wire_*).
+ *   - a lock service (sluice_open() and the functions after it): on a server, in a
+ *     cluster, or inside one process, for its threads;
+ *   - a connection to a Sluice server, for any command (sluice_wire_*).
  *
  * A canal is a counting lock. Each caller declares the lock's capacity on every call:
  * `per` units for each of `buckets` resources. Sluice grants a request if the units held
@@ -124,7 +124,8 @@ extern "C" {
     X(EDAMAGED,     -47, "DAMAGED",    "the segment is damaged; remove it when no process uses it") \
     X(EENDED,       -48, "ENDED",      "the acquisition with this REQUEST id has ended or was cancelled; use a new id") \
     X(EMISMATCH,    -49, "MISMATCH",   "an earlier ACQUIRE with this REQUEST id had other options; use a new id for each acquisition") \
-    X(EREQUESTS,    -50, "REQUESTS",   "the server remembers too many REQUEST ids (requests-max); retry later, or send ACQUIRE without REQUEST")
+    X(EREQUESTS,    -50, "REQUESTS",   "the server remembers too many REQUEST ids (requests-max); retry later, or send ACQUIRE without REQUEST") \
+    X(ECANCELLED,   -51, "CANCELLED",  "the call was cancelled with sluice_cancel()")
 /* clang-format on */
 
 enum sluice_status {
@@ -157,6 +158,8 @@ struct sluice_key;   /* A handle of a resolved key. Opaque. It belongs to one th
 #define SLUICE_SEGMENTS_MAX 1024u
 
 #define SLUICE_FOREVER ((int64_t)-1) /* wait without a timeout */
+
+struct sluice_reply; /* A reply of a server; see below. */
 
 /* Options of sluice_canal_open(). Zero means the default. The sizes apply only if the call
  * creates the segment. If the segment exists, it keeps its sizes; if they are smaller than
@@ -361,11 +364,10 @@ SLUICE_API int sluice_canal_next_holder(struct sluice_canal *c, const char *key,
 SLUICE_API size_t sluice_canal_picture(uint64_t held, struct sluice_capacity capacity,
                                        char *out, size_t size);
 
-/* --- A lock service inside one process -------------------------------------- */
+/* --- A lock service --------------------------------------------------------- */
 
-/* A lock service has the same kinds of locks as a Sluice server, but only for the threads of
- * this process: exclusive, shared and counting locks, with fences, leases, priorities and
- * stealing.
+/* A lock service has exclusive, shared and counting locks, with fences, leases, priorities
+ * and stealing: on a server, in a cluster, or for the threads of this process.
  *
  *     static void on_event(void *stop, const struct sluice_event *e)
  *     {
@@ -375,8 +377,9 @@ SLUICE_API size_t sluice_canal_picture(uint64_t held, struct sluice_capacity cap
  *     struct sluice *s;
  *     struct sluice_grant g;
  *     atomic_bool stop = false;
- *     if (sluice_open("memory:", NULL, &s) != SLUICE_OK) return 1;
- *     struct sluice_request r = {.wait_ms = 5000, .on_event = on_event, .arg = &stop};
+ *     if (sluice_open("db1:5625,db2:5625,db3:5625", NULL, &s) != SLUICE_OK) return 1;
+ *     struct sluice_request r = {.wait_ms = 5000, .lease_ms = 10000, .keep_alive = 1,
+ *                                .on_event = on_event, .arg = &stop};
  *     if (sluice_acquire(s, "printer", &r, &g) == SLUICE_OK) {
  *         while (!stop && print_a_page(g.fence)) {}
  *         sluice_release(s, "printer", g.fence);
@@ -390,28 +393,60 @@ SLUICE_API size_t sluice_canal_picture(uint64_t held, struct sluice_capacity cap
  * holder without a lease keeps the lock until it releases it. The option `steal_early` takes
  * the lock before these holders have released it.
  *
- * A grant without a lease belongs to the thread that acquired it, and ends when that thread
- * exits. A grant with a lease outlives the thread that acquired it; any thread can extend
- * and release it. Locks are not re-entrant: each call of acquire requests more units. See
- * docs/in-process.md for more. */
+ * A grant with a lease ends when it is released, or when the lease expires. Any thread can
+ * extend and release it, and so can another program that knows the fence. With `keep_alive`
+ * the library extends the lease until the grant is released. A grant without a lease ends when
+ * it is released, and otherwise
+ *   - on a server: when the connection to the server is lost, or the service is closed;
+ *   - in one process: when the thread that acquired it exits, or the service is closed.
+ * Locks are not re-entrant: each call of acquire requests more units.
+ *
+ * On a server, the library connects when it is first needed, and again after a failure: to the
+ * next address, after a short random pause. All threads share two connections, one of them for
+ * grants without a lease, and many threads can wait at the same time. If a reply is lost, the
+ * library sends the command again, and the command takes effect once. If the program gives up
+ * a request, the library cancels it at the server, so that no forgotten grant remains.
+ *
+ * **When the holder must stop.** The callback of a grant is called in time: before the lock can
+ * be granted to another client, unless the program is suspended at that moment.
+ * sluice_left() tells how long the grant lasts. A program that may be suspended passes the
+ * fence to the resource (docs/fencing.md). See docs/clients.md and docs/in-process.md. */
 
 struct sluice; /* A lock service. Opaque. Any thread may use it. */
 
-/* Limits of a service. Zero means the default. */
+/* Options of a service. Zero means the default. */
 struct sluice_options {
+    /* In one process only. */
     uint32_t keys;    /* Number of keys with a holder or a waiter. Default 1048576. */
     uint32_t waiters; /* Number of waiters for one key. Default 65536. */
+    /* Servers only. */
+    const char *password; /* NULL: none. */
+    const char *name; /* The name that EXPLAIN shows, without spaces, at most 63 bytes.
+                           * Default: the name of the program. */
+    int64_t retry_ms; /* How long a call that no server can answer is tried again, in
+                           * addition to its wait_ms. Default 5000. */
+    int64_t connect_ms;  /* Timeout of each attempt to connect. Default 1000. */
+    uint32_t event_loop; /* 1: start no threads; the program calls sluice_step(). */
 };
 
-/* Open a lock service. The argument where must be "memory:"; no other address is supported.
- * Each call creates a new service with its own locks and two threads, which block all
- * signals. Copies its arguments and stores the service in *out; close it with
- * sluice_close(). Errors: EINVAL, ENOMEM, EIO if a thread cannot be started. */
+#define SLUICE_ADDRESSES_MAX 16u /* Maximum number of addresses of a service. */
+
+/* Open a lock service. The argument where is
+ *   "HOST:PORT[,HOST:PORT...]"  a server, or the nodes of a cluster. Without a port: 5625.
+ *                               "unix:PATH" is a socket in the file system.
+ *   "memory:"                   a new service inside this process
+ *   NULL                        the environment variable SLUICE_SERVER; if it is not set,
+ *                               SLUICE_SERVER_DEFAULT
+ * The call does not connect to a server. It starts two threads, which block all signals.
+ * Copies its arguments and stores the service in *out; close it with sluice_close(). Errors:
+ * EINVAL, ENOMEM, EIO if a thread cannot be started. */
 SLUICE_API int sluice_open(const char *where, const struct sluice_options *options,
                            struct sluice **out);
 
-/* Close a service. All grants end. Calls that wait for a lock return SLUICE_ECLOSED before
- * this call returns. The call waits until a running callback has returned, unless you call
+/* Close a service. Its grants end, except those on a server that have a lease and no
+ * keep_alive. Calls that wait for a lock return SLUICE_ECLOSED before this call returns. If a
+ * server does not answer, its grants end when their leases expire; the call waits for replies
+ * for at most a second. The call waits until a running callback has returned, unless you call
  * it from that callback. The service makes no further callbacks. Do not call any function on
  * s after this call has begun. NULL is allowed. In a child process after fork() the call
  * does nothing. */
@@ -424,9 +459,13 @@ enum sluice_event_type {
     SLUICE_EVENT_WITHDRAWN, /* That waiter has given up: continue; extend works again. */
     SLUICE_EVENT_STOLEN,    /* That waiter was granted the lock, even though this holder
                              * has not released it. The waiter used steal_early. */
-    SLUICE_EVENT_EXPIRED,   /* The lease has expired; the grant has ended. */
-    SLUICE_EVENT_BROKEN, /* sluice_break() has revoked the grant: the grant has ended,
-                             * or its lease can no longer be extended. */
+    SLUICE_EVENT_EXPIRED, /* In one process: the lease has expired. On a server: the lease
+                             * expires in margin_ms; stop now. */
+    SLUICE_EVENT_BROKEN, /* sluice_break(), or the server, has revoked the grant, or another
+                             * client has released it: the grant has ended, or its lease can
+                             * no longer be extended. */
+    SLUICE_EVENT_UNREACHABLE, /* No server answers. A grant with a lease: as EXPIRED. A grant
+                             * without a lease has ended with its connection. */
 };
 
 struct sluice_event {
@@ -435,6 +474,12 @@ struct sluice_event {
     const char *key;  /* Borrowed; valid until the callback returns. */
     uint64_t fence;   /* The fence of the grant. */
     int64_t left_ms; /* ASKED: remaining time of the lease; SLUICE_FOREVER: no lease. */
+};
+
+/* A token with which another thread can cancel sluice_acquire(). Initialize it with zeros, and
+ * use it with one service. It stays cancelled. */
+struct sluice_cancel {
+    uint32_t cancelled; /* 1: cancelled. Only the library changes it. */
 };
 
 #define SLUICE_VALUE_BYTES_MAX 255u /* Maximum length of a value, and of a note. */
@@ -467,6 +512,20 @@ struct sluice_request {
      * this header. When sluice_release() has returned, the service no longer uses arg. */
     void (*on_event)(void *arg, const struct sluice_event *e);
     void *arg;
+
+    struct sluice_cancel
+        *cancel; /* NULL: the request cannot be cancelled. Borrowed until
+                                   * the request has ended. */
+    /* Servers only. */
+    uint32_t
+        keep_alive; /* 1: extend the lease after each third of it, until the grant is
+                          * released or lost. Needs lease_ms. */
+    int64_t
+        max_hold_ms; /* With keep_alive: do not extend the lease beyond this time after
+                          * the grant. Default 0: no limit. At least lease_ms. */
+    int64_t margin_ms; /* How long before the lease expires the callback is called.
+                          * Default: a tenth of the lease, at most 5000. Less than
+                          * lease_ms. */
 };
 
 struct sluice_grant {
@@ -483,31 +542,51 @@ struct sluice_grant {
 
 /* Acquire a lock. Borrows key and request, and fills *out. If request is NULL, all options
  * have their defaults. The wait is not a cancellation point.
- * EFULL: other threads hold the lock, and the timeout has expired. EDEADLOCK: the thread would
- * wait for a lock that only this thread holds, without a lease. ETOOBIG: the request has
- * more units than the capacity, or value or note is too long. Other errors: EINVAL, EKEYS,
- * EWAITERS, ECLOSED, EFORKED, ENOMEM. */
+ * After an error the caller does not hold the lock. EFULL: others hold the lock, and the timeout
+ * has expired. EDEADLOCK: the thread would wait for a lock that only this thread holds, without
+ * a lease. ETOOBIG: the request has more units than the capacity, or value or note is too long.
+ * ECANCELLED: sluice_cancel() was called. Other errors: EINVAL, EKEYS, EWAITERS, ECLOSED,
+ * EFORKED, ENOMEM.
+ * On a server also: EUNREACHABLE, EDENIED, EDRAINED, EPROTOCOL, and errors of the server that
+ * did not end within retry_ms: ERECOVERING, ENOKEEPER, ENOQUORUM, EIO, EREQUESTS. EMAJORITY: the
+ * cluster supports only exclusive locks with a lease. If other errors occur, sluice_error() has
+ * the message. */
 SLUICE_API int sluice_acquire(struct sluice *s, const char *key,
                               const struct sluice_request *request,
                               struct sluice_grant *out);
+
+/* Cancel the calls of sluice_acquire() and sluice_acquire_start() that use this token: they
+ * return SLUICE_ECANCELLED, and so does every later call with the token. A call that was granted
+ * the lock at the same moment may still return SLUICE_OK. Errors: EINVAL, EFORKED, ECLOSED. */
+SLUICE_API int sluice_cancel(struct sluice *s, struct sluice_cancel *token);
 
 /* Release a grant. Fence 0 means the newest grant of this key that the calling thread
  * acquired. When this call returns, whatever its result, no callback of this grant is
  * running and none will follow. The exception is a call from the callback itself, which does
  * not wait. Do not call this function while you hold a mutex that the callback needs.
- * ELOST: the grant has ended. ENOTHELD: fence is 0 and the thread has no grant of the key.
- * ETHREAD: the grant has no lease and belongs to another thread. Other errors: EINVAL,
- * EFORKED, ENOMEM, ECLOSED. */
+ * ELOST: the grant had already ended. ENOTHELD: fence is 0 and the thread has no grant of the key.
+ * ETHREAD: the grant has no lease and belongs to another thread (in one process only). Other
+ * errors: EINVAL, EFORKED, ENOMEM, ECLOSED. On a server also EUNREACHABLE and the errors of
+ * sluice_acquire(): the server may not have executed the command; then the grant ends when its
+ * lease expires or the connection is lost. */
 SLUICE_API int sluice_release(struct sluice *s, const char *key, uint64_t fence);
 
 /* Extend a lease, so that it expires lease_ms milliseconds from now or later. The call never
  * shortens a lease. EASKED: a waiter of higher priority needs the lock. ELOST: the grant has
  * ended or was revoked by sluice_break(). ENOLEASE: the grant has no lease. Other errors:
- * EINVAL, EFORKED, ENOMEM, ECLOSED. */
+ * EINVAL, EFORKED, ENOMEM, ECLOSED; on a server also EUNREACHABLE and the errors of
+ * sluice_acquire(): the lease may or may not be extended, so rely on sluice_left(). */
 SLUICE_API int sluice_extend(struct sluice *s, const char *key, uint64_t fence,
                              int64_t lease_ms);
 
-/* Return SLUICE_OK if the grant is held now. EASKED: the grant is held, but its holder was
+/* Return how long the holder may still rely on the grant, in milliseconds: on a server, until
+ * margin_ms before the lease expires. SLUICE_FOREVER: the grant has no lease. The call is
+ * cheap, and sends nothing. Call it before each step of the work. ELOST: the grant has ended,
+ * will end in less than margin_ms, or was acquired through another service. Other errors: EINVAL,
+ * EFORKED, ECLOSED. */
+SLUICE_API int64_t sluice_left(struct sluice *s, const char *key, uint64_t fence);
+
+/* Return SLUICE_OK if the grant is held now. On a server, the call asks the server. EASKED: the grant is held, but its holder was
  * asked to release it or the lock was stolen. ELOST: the grant is not held. Other errors:
  * EINVAL, EFORKED, ECLOSED. */
 SLUICE_API int sluice_check(struct sluice *s, const char *key, uint64_t fence);
@@ -519,10 +598,17 @@ SLUICE_API int sluice_check(struct sluice *s, const char *key, uint64_t fence);
 SLUICE_API int sluice_break(struct sluice *s, const char *key, uint64_t fence,
                             uint32_t at_once);
 
+/* Copy the message of the last failure of a connection or of a command, or "". It ends with a
+ * NUL, and is cut to fit into size bytes. For logs; a service in one process has no messages. */
+SLUICE_API void sluice_error(struct sluice *s, char *out, size_t size);
+
+#define SLUICE_CLIENT_BYTES_MAX 127u /* Maximum length of a name and of an address. */
+
 /* A holder or a waiter of a key. */
 struct sluice_view {
     uint64_t fence; /* The fence of a holder. */
-    int32_t tid;    /* The kernel's thread id of the thread that made the request. */
+    int32_t tid; /* In one process: the kernel's thread id of the thread that made the
+                     * request. On a server: 0. */
     int32_t priority;
     uint32_t waits;  /* 0: the entry is a holder. 1: it is a waiter. */
     uint32_t shared; /* 1: a shared lock. */
@@ -537,13 +623,152 @@ struct sluice_view {
     int64_t since_ms; /* How long the holder has held or the waiter has waited. */
     char value[SLUICE_VALUE_BYTES_MAX + 1];
     char note[SLUICE_VALUE_BYTES_MAX + 1];
+    /* On a server: the name and the address of the client; otherwise "". */
+    char client[SLUICE_CLIENT_BYTES_MAX + 1];
+    char address[SLUICE_CLIENT_BYTES_MAX + 1];
 };
 
 /* List the holders of a key, ordered by fence, and then its waiters, in the order of the
  * queue. All entries are from the same moment. Store the first max entries in out, and
- * return the number of all holders and waiters. Errors: EINVAL, EFORKED, ECLOSED. */
+ * return the number of all holders and waiters. A server lists at most 100 of each. Errors:
+ * EINVAL, EFORKED, ECLOSED; on a server also ENOMEM and the errors of sluice_check(). */
 SLUICE_API int64_t sluice_inspect(struct sluice *s, const char *key,
                                   struct sluice_view *out, size_t max);
+
+/* --- A lock service in an event loop ------------------------------------------- */
+
+/* A program with an event loop opens a service with the option event_loop. The service then
+ * starts no threads, and makes its callbacks only during sluice_step().
+ *
+ *     struct pollfd p = {.fd = sluice_fd(s), .events = POLLIN};
+ *     sluice_acquire_start(s, "printer", &r, on_done, NULL);
+ *     while (running) {
+ *         poll(&p, 1, sluice_timeout_ms(s));
+ *         sluice_step(s);
+ *     }
+ *
+ * All calls belong to one thread. The functions above that wait for a server return
+ * SLUICE_EINVAL. A callback may call any function except sluice_step() and sluice_close(). */
+
+/* Return a descriptor that is readable when sluice_step() has work to do. It belongs to the
+ * service: do not read from it, write to it, or close it. Error: EINVAL if the service was not
+ * opened with event_loop. */
+SLUICE_API int sluice_fd(struct sluice *s);
+
+/* Return the number of milliseconds until sluice_step() must be called, even if the descriptor
+ * is not readable. -1: no limit. At most INT32_MAX. */
+SLUICE_API int sluice_timeout_ms(struct sluice *s);
+
+/* Send, receive, do what is due, and make callbacks. Does not wait. Return the number of
+ * callbacks. Error: EINVAL. */
+SLUICE_API int sluice_step(struct sluice *s);
+
+/* The callback for the result of a call. The grant is NULL unless status is SLUICE_OK and the call
+ * was sluice_acquire_start(). */
+typedef void sluice_done_fn(void *arg, int status, const struct sluice_grant *grant);
+
+/* Start a call and return at once. If the result is SLUICE_OK, on_done is called exactly once,
+ * later, with the status that sluice_acquire(), sluice_release() or sluice_extend() would
+ * return. Otherwise it is never called. Borrow key and request. on_done may be NULL. Also
+ * for services with threads; then another thread makes the callback. Not for "memory:". Errors:
+ * EINVAL, ENOMEM, ENOTHELD, ENOLEASE, ECANCELLED, ECLOSED, EFORKED. */
+SLUICE_API int sluice_acquire_start(struct sluice *s, const char *key,
+                                    const struct sluice_request *request,
+                                    sluice_done_fn *on_done, void *arg);
+SLUICE_API int sluice_release_start(struct sluice *s, const char *key, uint64_t fence,
+                                    sluice_done_fn *on_done, void *arg);
+SLUICE_API int sluice_extend_start(struct sluice *s, const char *key, uint64_t fence,
+                                   int64_t lease_ms, sluice_done_fn *on_done,
+                                   void *arg);
+
+/* --- Several locks, elections, transactions --------------------------------------- */
+
+#define SLUICE_KEYS_AT_ONCE_MAX \
+    256u /* Maximum number of keys of sluice_acquire_all(). */
+
+struct sluice_locks; /* Several grants that were acquired together. Opaque. */
+
+/* Acquire several locks, all or none. All keys have the options of the one request; its wait_ms
+ * is the timeout for all of them together. The library acquires the keys in the order of their
+ * bytes, so programs that use this function cannot deadlock with each other. On a server, a
+ * request with a lease needs keep_alive. If a grant is lost, the library calls on_event once, with
+ * the key of the lost grant, and releases the others when on_event has returned. So on_event must
+ * not return before the work has stopped. Copies the keys. Stores the grants in *out; end them
+ * with sluice_release_all().
+ * EINVAL: n is 0 or too large, or two keys are equal. Other errors: those of sluice_acquire(). */
+SLUICE_API int sluice_acquire_all(struct sluice *s, const char *const *keys, size_t n,
+                                  const struct sluice_request *request,
+                                  struct sluice_locks **out);
+
+/* Return the fence of the grant of keys[i], or 0 if i is too large. */
+SLUICE_API uint64_t sluice_locks_fence(const struct sluice_locks *locks, size_t i);
+
+/* Return the smallest sluice_left() of the grants, or SLUICE_ELOST if one is lost. */
+SLUICE_API int64_t sluice_locks_left(const struct sluice_locks *locks);
+
+/* Release all grants, whatever the results, free `locks`, and return the first error of
+ * sluice_release(), or SLUICE_OK. When the call returns, on_event is not running, and will not be
+ * called. NULL is allowed. Do not call this function from a callback. */
+SLUICE_API int sluice_release_all(struct sluice_locks *locks);
+
+struct sluice_election; /* A candidate. Opaque. */
+
+/* A candidate of an election. Zero means the default. */
+struct sluice_candidate {
+    int64_t lease_ms; /* Default 10000. */
+    int32_t priority; /* Default 0. */
+    const char
+        *value; /* For example the candidate's address; READ shows the leader's. */
+    const char *note;
+    /* This program leads from now on, under this fence. */
+    void (*on_elected)(void *arg, uint64_t fence);
+    /* This program must not lead any more. The call comes before another candidate can be
+     * elected. The library then stands for election again. */
+    void (*on_ended)(void *arg, uint64_t fence, enum sluice_event_type why);
+    void *arg;
+};
+
+/* Stand for election until sluice_resign(). Borrows key and candidate, and copies their strings.
+ * Stores the candidate in *out; free it with sluice_resign(), before the service is closed. Not
+ * for "memory:". Errors: EINVAL, ENOMEM, ECLOSED, EFORKED. */
+SLUICE_API int sluice_elect(struct sluice *s, const char *key,
+                            const struct sluice_candidate *candidate,
+                            struct sluice_election **out);
+
+/* Stop standing for election, and release the leadership: stop the work of the leader first. When
+ * the call returns, no callback of the candidate is running, and none will follow. on_ended is not
+ * called. NULL is allowed. Do not call this function from a callback. */
+SLUICE_API void sluice_resign(struct sluice_election *election);
+
+struct
+    sluice_tx; /* A transaction. Opaque. Valid only during the function that runs it. */
+
+/* Run a transaction. fn reads and writes with sluice_tx_*(), and returns SLUICE_OK to commit it, or
+ * another status to abort it. If the server restarts the transaction, or the connection is lost, fn
+ * runs again; its writes are applied once. Do not use anything that fn has read before this function
+ * returns SLUICE_OK. The calling thread waits, also in a service with event_loop. Not for
+ * "memory:".
+ * EUNREACHABLE: no server answered for retry_ms; the transaction may or may not have been committed.
+ * Other errors: the status that fn returned, if it is not one of a server; EINVAL, ENOMEM, EDENIED,
+ * ENOKEEPER, EAGE, ELOCKS, EWRITES, ETRANSACTIONS, ENOSPC, EIO, EPROTOCOL: nothing was committed. */
+SLUICE_API int sluice_transaction(struct sluice *s,
+                                  int (*fn)(struct sluice_tx *tx, void *arg),
+                                  void *arg);
+
+/* Read a value. *value is valid until the next call on tx, and ends with a NUL that *bytes does not
+ * count; NULL: the key does not exist. bytes may be NULL. If a function on tx fails, fn should
+ * return the status: the library tries again, if that is possible. */
+SLUICE_API int sluice_tx_get(struct sluice_tx *tx, const char *table, const char *key,
+                             const char **value, size_t *bytes);
+SLUICE_API int sluice_tx_put(struct sluice_tx *tx, const char *table, const char *key,
+                             const char *value, size_t bytes);
+SLUICE_API int sluice_tx_del(struct sluice_tx *tx, const char *table, const char *key);
+
+/* Send any command of a transaction, such as TX.SCAN or TX.LOCK, as sluice_wire_call() does. The
+ * reply is valid until the next call on tx. */
+SLUICE_API int sluice_tx_call(struct sluice_tx *tx, const char *const *args,
+                              const size_t *lengths, size_t n,
+                              const struct sluice_reply **out);
 
 /* --- A connection to a server ----------------------------------------------- */
 

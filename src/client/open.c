@@ -1,89 +1,177 @@
-/* open.c - opens and closes a service. */
+/* open.c - the public functions of a lock service: checks their arguments, and calls the
+ * functions of its kind. */
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
-#include "client/internal.h"
+#include "client/kind.h"
 
-#define KEYS_DEFAULT (1u << 20)
-#define WAITERS_DEFAULT (1u << 16)
+/* --- Opening and closing ------------------------------------------------------ */
 
-/* --- Allocation ---------------------------------------------------------------- */
-
-static int make_conditions(struct sluice *s)
+int sluice_open(const char *where, const struct sluice_options *options,
+                struct sluice **out)
 {
-    pthread_cond_t *all[] = {&s->sleepers_gone, &s->clock_wake, &s->event_ready,
-                             &s->callback_done};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (sl_client_condition_init(all[i]) != SLUICE_OK) return SLUICE_ENOMEM;
-    return SLUICE_OK;
+    static const struct sluice_options defaults;
+    const struct sluice_options *o = options != NULL ? options : &defaults;
+    if (out == NULL || o->event_loop > 1) return SLUICE_EINVAL;
+    if (o->retry_ms < 0 || o->retry_ms > SL_CLIENT_MS_MAX) return SLUICE_EINVAL;
+    if (o->connect_ms < 0 || o->connect_ms > SL_CLIENT_MS_MAX) return SLUICE_EINVAL;
+    if (where == NULL) where = getenv("SLUICE_SERVER");
+    if (where == NULL || where[0] == '\0') where = SLUICE_SERVER_DEFAULT;
+    if (strcmp(where, "memory:") == 0) return sl_in_memory_open(o, out);
+    return sl_remote_open(where, o, out);
 }
 
-static void free_all(struct sluice *s)
+void sluice_close(struct sluice *s)
 {
-    sl_table_free(s->table);
-    sl_client_watches_free(&s->watches);
-    pthread_cond_destroy(&s->sleepers_gone);
-    pthread_cond_destroy(&s->clock_wake);
-    pthread_cond_destroy(&s->event_ready);
-    pthread_cond_destroy(&s->callback_done);
-    pthread_mutex_destroy(&s->mutex);
-    free(s);
+    if (s != NULL) s->kind->close(s);
 }
 
-static int make(const struct sluice_options *o, struct sluice **out)
+/* --- Arguments ------------------------------------------------------------------ */
+
+static bool is_key(const char *key)
 {
-    const struct sl_table_limits limits = {
-        .keys_max = o->keys != 0 ? o->keys : KEYS_DEFAULT,
-        .waiters_max = o->waiters != 0 ? o->waiters : WAITERS_DEFAULT,
-        .key_bytes_max = SLUICE_KEY_BYTES_MAX,
-        .value_bytes_max = SLUICE_VALUE_BYTES_MAX,
-        .grain_ms = 1};
-    struct sl_hash_key key;
-    if (getrandom(&key, sizeof key, 0) != sizeof key) return SLUICE_EIO;
-    struct sluice *s = calloc(1, sizeof *s);
-    if (s == NULL) return SLUICE_ENOMEM;
-    s->fork_era = sl_client_fork_era;
-    s->clock_at_ms = SL_NEVER;
-    sl_list_init(&s->sessions);
-    s->table = sl_table_new(&limits, key);
-    /* On Linux, initializing a mutex or a condition variable needs no memory and cannot
-     * fail, but check anyway. */
-    if (s->table == NULL || sl_client_watches_init(&s->watches) != SLUICE_OK ||
-        pthread_mutex_init(&s->mutex, NULL) != 0 || make_conditions(s) != SLUICE_OK) {
-        sl_table_free(s->table);
-        sl_client_watches_free(&s->watches);
-        free(s);
-        return SLUICE_ENOMEM;
-    }
-    *out = s;
-    return SLUICE_OK;
+    size_t n = key != NULL ? strnlen(key, SLUICE_KEY_BYTES_MAX + 1) : 0;
+    return n > 0 && n <= SLUICE_KEY_BYTES_MAX;
 }
 
-/* --- Threads -------------------------------------------------------------------- */
-
-static int start(pthread_t *t, void *(*work)(void *), struct sluice *s,
-                 const char *name)
+static bool is_too_long(const char *text)
 {
-    int failed = pthread_create(t, NULL, work, s);
-    if (failed != 0) {
-        errno = failed;
-        return SLUICE_EIO;
-    }
-    pthread_setname_np(*t, name);
-    return SLUICE_OK;
+    return text != NULL &&
+           strnlen(text, SLUICE_VALUE_BYTES_MAX + 1) > SLUICE_VALUE_BYTES_MAX;
 }
 
-static void stop(struct sluice *s)
+static bool times_are_valid(const struct sluice_request *r)
 {
-    pthread_mutex_lock(&s->mutex);
-    s->closing = true;
-    pthread_cond_signal(&s->clock_wake);
-    pthread_cond_signal(&s->event_ready);
-    pthread_mutex_unlock(&s->mutex);
+    if (r->wait_ms < SLUICE_FOREVER || r->wait_ms > SL_CLIENT_MS_MAX) return false;
+    if (r->lease_ms < 0 || r->lease_ms > SL_CLIENT_MS_MAX) return false;
+    if (r->margin_ms < 0 || (r->margin_ms > 0 && r->margin_ms >= r->lease_ms))
+        return false;
+    if (r->max_hold_ms < 0 || r->max_hold_ms > SL_CLIENT_MS_MAX) return false;
+    if (r->max_hold_ms > 0 && (r->keep_alive == 0 || r->max_hold_ms < r->lease_ms))
+        return false;
+    if (r->keep_alive > 1 || (r->keep_alive == 1 && r->lease_ms == 0)) return false;
+    double early = r->steal_early;
+    return early == SLUICE_STEAL_AUTO || (early >= 0 && early <= 1);
 }
+
+static int check_request(const char *key, const struct sluice_request *r)
+{
+    if (!is_key(key)) return SLUICE_EINVAL;
+    if (r->shared != 0 && (r->per | r->buckets | r->units) != 0) return SLUICE_EINVAL;
+    if (r->shared > 1 || r->steal > 1 || !times_are_valid(r)) return SLUICE_EINVAL;
+    return is_too_long(r->value) || is_too_long(r->note) ? SLUICE_ETOOBIG : SLUICE_OK;
+}
+
+static const struct sluice_request default_request;
+
+/* --- Locks ------------------------------------------------------------------------- */
+
+int sluice_acquire(struct sluice *s, const char *key,
+                   const struct sluice_request *request, struct sluice_grant *out)
+{
+    const struct sluice_request *r = request != NULL ? request : &default_request;
+    if (s == NULL || out == NULL) return SLUICE_EINVAL;
+    int status = check_request(key, r);
+    return status == SLUICE_OK ? s->kind->acquire(s, key, r, out) : status;
+}
+
+int sluice_cancel(struct sluice *s, struct sluice_cancel *token)
+{
+    return s != NULL && token != NULL ? s->kind->cancel(s, token) : SLUICE_EINVAL;
+}
+
+int sluice_release(struct sluice *s, const char *key, uint64_t fence)
+{
+    return s != NULL && is_key(key) ? s->kind->release(s, key, fence) : SLUICE_EINVAL;
+}
+
+int sluice_extend(struct sluice *s, const char *key, uint64_t fence, int64_t lease_ms)
+{
+    if (s == NULL || !is_key(key)) return SLUICE_EINVAL;
+    if (lease_ms <= 0 || lease_ms > SL_CLIENT_MS_MAX) return SLUICE_EINVAL;
+    return s->kind->extend(s, key, fence, lease_ms);
+}
+
+int64_t sluice_left(struct sluice *s, const char *key, uint64_t fence)
+{
+    return s != NULL && is_key(key) ? s->kind->left(s, key, fence) : SLUICE_EINVAL;
+}
+
+int sluice_check(struct sluice *s, const char *key, uint64_t fence)
+{
+    return s != NULL && is_key(key) ? s->kind->check(s, key, fence) : SLUICE_EINVAL;
+}
+
+int sluice_break(struct sluice *s, const char *key, uint64_t fence, uint32_t at_once)
+{
+    if (s == NULL || !is_key(key)) return SLUICE_EINVAL;
+    return s->kind->revoke(s, key, fence, at_once != 0);
+}
+
+int64_t sluice_inspect(struct sluice *s, const char *key, struct sluice_view *out,
+                       size_t max)
+{
+    if (s == NULL || !is_key(key) || (out == NULL && max > 0)) return SLUICE_EINVAL;
+    return s->kind->inspect(s, key, out, max);
+}
+
+void sluice_error(struct sluice *s, char *out, size_t size)
+{
+    if (out == NULL || size == 0) return;
+    out[0] = '\0';
+    if (s != NULL && s->kind->error != NULL) s->kind->error(s, out, size);
+}
+
+/* --- Event loops ---------------------------------------------------------------------- */
+
+int sluice_fd(struct sluice *s)
+{
+    return s != NULL && s->kind->fd != NULL ? s->kind->fd(s) : SLUICE_EINVAL;
+}
+
+int sluice_timeout_ms(struct sluice *s)
+{
+    return s != NULL && s->kind->timeout_ms != NULL ? s->kind->timeout_ms(s) : -1;
+}
+
+int sluice_step(struct sluice *s)
+{
+    return s != NULL && s->kind->step != NULL ? s->kind->step(s) : SLUICE_EINVAL;
+}
+
+int sluice_acquire_start(struct sluice *s, const char *key,
+                         const struct sluice_request *request, sluice_done_fn *on_done,
+                         void *arg)
+{
+    const struct sluice_request *r = request != NULL ? request : &default_request;
+    if (s == NULL || s->kind->acquire_start == NULL) return SLUICE_EINVAL;
+    int status = check_request(key, r);
+    if (status != SLUICE_OK) return status;
+    return s->kind->acquire_start(s, key, r, 0, on_done, arg);
+}
+
+int sluice_release_start(struct sluice *s, const char *key, uint64_t fence,
+                         sluice_done_fn *on_done, void *arg)
+{
+    if (s == NULL || s->kind->release_start == NULL || !is_key(key))
+        return SLUICE_EINVAL;
+    return s->kind->release_start(s, key, fence, on_done, arg);
+}
+
+int sluice_extend_start(struct sluice *s, const char *key, uint64_t fence,
+                        int64_t lease_ms, sluice_done_fn *on_done, void *arg)
+{
+    if (s == NULL || s->kind->extend_start == NULL || !is_key(key))
+        return SLUICE_EINVAL;
+    if (lease_ms <= 0 || lease_ms > SL_CLIENT_MS_MAX) return SLUICE_EINVAL;
+    return s->kind->extend_start(s, key, fence, lease_ms, on_done, arg);
+}
+
+/* --- Threads ----------------------------------------------------------------------------- */
+
+uint32_t sl_client_fork_era;
 
 /* Fill a set with all signals except those that a thread causes itself, such as
  * SIGSEGV. */
@@ -95,89 +183,28 @@ static void signals_of_others(sigset_t *out)
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) sigdelset(out, own[i]);
 }
 
-/* Start both threads with signals blocked, so that the program's own threads receive
- * them. */
-static int start_threads(struct sluice *s)
+int sl_client_start_thread(pthread_t *t, void *(*work)(void *), void *arg,
+                           const char *name)
 {
     sigset_t others, before;
     signals_of_others(&others);
     pthread_sigmask(SIG_BLOCK, &others, &before);
-    int status = start(&s->clock, sl_client_clock_thread, s, "sluice-clock");
-    if (status == SLUICE_OK) {
-        status = start(&s->callback_thread, sl_client_callback_thread, s,
-                       "sluice-teller");
-        if (status != SLUICE_OK) {
-            int why = errno;
-            stop(s);
-            pthread_join(s->clock, NULL);
-            errno = why;
-        }
-    }
+    int failed = pthread_create(t, NULL, work, arg);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return status;
-}
-
-int sluice_open(const char *where, const struct sluice_options *options,
-                struct sluice **out)
-{
-    static const struct sluice_options defaults;
-    struct sluice *s;
-    if (where == NULL || out == NULL || strcmp(where, "memory:") != 0)
-        return SLUICE_EINVAL;
-    int status = sl_client_session_prepare();
-    if (status == SLUICE_OK) status = make(options != NULL ? options : &defaults, &s);
-    if (status != SLUICE_OK) return status;
-    status = start_threads(s);
-    if (status != SLUICE_OK) {
-        int why = errno;
-        free_all(s);
-        errno = why;
-        return status;
+    if (failed != 0) {
+        errno = failed;
+        return SLUICE_EIO;
     }
-    *out = s;
+    pthread_setname_np(*t, name);
     return SLUICE_OK;
 }
 
-/* --- Closing --------------------------------------------------------------------- */
-
-/* Answer all waiters with SLUICE_ECLOSED. */
-static void answer_waiters(struct sluice *s)
+int sl_client_condition_init(pthread_cond_t *c)
 {
-    for (struct sl_list *n = s->sessions.next; n != &s->sessions; n = n->next) {
-        struct sl_client_session *p = sl_container_of(n, struct sl_client_session,
-                                                      of_service);
-        if (p->answer != SL_CLIENT_WAITING) continue;
-        sl_table_withdraw(s->table, &p->table_session);
-        p->answer = SLUICE_ECLOSED;
-        pthread_cond_signal(&p->answered);
-    }
-}
-
-/* Both threads have ended, or the callback thread calls this as its last action. */
-void sl_client_free(struct sluice *s)
-{
-    sl_client_session_end_all(s);
-    pthread_mutex_lock(&s->mutex);
-    while (s->sleepers > 0) pthread_cond_wait(&s->sleepers_gone, &s->mutex);
-    pthread_mutex_unlock(&s->mutex);
-    free_all(s);
-}
-
-void sluice_close(struct sluice *s)
-{
-    /* In a child process this is only a copy of the parent's service. */
-    if (s == NULL || s->fork_era != sl_client_fork_era) return;
-    stop(s);
-    pthread_mutex_lock(&s->mutex);
-    answer_waiters(s);
-    bool in_callback = pthread_equal(pthread_self(), s->callback_thread) != 0;
-    s->closed_in_callback = in_callback;
-    pthread_mutex_unlock(&s->mutex);
-    pthread_join(s->clock, NULL);
-    if (in_callback) {
-        pthread_detach(s->callback_thread);
-        return;
-    }
-    pthread_join(s->callback_thread, NULL);
-    sl_client_free(s);
+    pthread_condattr_t a;
+    if (pthread_condattr_init(&a) != 0) return SLUICE_ENOMEM;
+    int failed = pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
+    if (failed == 0) failed = pthread_cond_init(c, &a);
+    pthread_condattr_destroy(&a);
+    return failed == 0 ? SLUICE_OK : SLUICE_ENOMEM;
 }

@@ -109,7 +109,8 @@ bool sl_client_watch_has_event(const struct sl_client_watch *w)
 static enum sluice_event_type next_type(struct sl_client_watch *w)
 {
     static const enum sluice_event_type once[] = {
-        SLUICE_EVENT_STOLEN, SLUICE_EVENT_BROKEN, SLUICE_EVENT_EXPIRED};
+        SLUICE_EVENT_STOLEN, SLUICE_EVENT_BROKEN, SLUICE_EVENT_EXPIRED,
+        SLUICE_EVENT_UNREACHABLE};
     if (!w->over && w->asked != w->asked_reported) {
         w->asked_reported = w->asked;
         return w->asked ? SLUICE_EVENT_ASKED : SLUICE_EVENT_WITHDRAWN;

@@ -13,7 +13,7 @@
 #include "test.h"
 
 #include "client/answers.h"
-#include "client/internal.h"
+#include "client/memory/memory.h"
 #include "sluice.h"
 
 #define DEADLINE_S 120

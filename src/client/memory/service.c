@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "client/internal.h"
+#include "client/memory/memory.h"
 
 /* --- Time ------------------------------------------------------------------- */
 
@@ -16,21 +16,11 @@ static uint64_t read_clock(clockid_t id, uint64_t per_second)
            (uint64_t)t.tv_nsec / (1000000000u / per_second);
 }
 
-void sl_client_read_clock(struct sluice *s)
+void sl_client_read_clock(struct sl_memory *s)
 {
     /* CLOCK_BOOTTIME continues while the machine is suspended, and cannot be set. */
     s->now = (struct sl_now){.ms = (sl_ms)read_clock(CLOCK_BOOTTIME, 1000),
                              .wall_us = read_clock(CLOCK_REALTIME, 1000000)};
-}
-
-int sl_client_condition_init(pthread_cond_t *c)
-{
-    pthread_condattr_t a;
-    if (pthread_condattr_init(&a) != 0) return SLUICE_ENOMEM;
-    int failed = pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
-    if (failed == 0) failed = pthread_cond_init(c, &a);
-    pthread_condattr_destroy(&a);
-    return failed == 0 ? SLUICE_OK : SLUICE_ENOMEM;
 }
 
 /* The longest sleep of the clock thread. A condition variable cannot wait by
@@ -38,7 +28,7 @@ int sl_client_condition_init(pthread_cond_t *c)
  * limit, the thread soon notices leases that expired during a suspend. */
 #define WAIT_MS_MAX 1000
 
-static void wait_for_ms(struct sluice *s, sl_ms ms)
+static void wait_for_ms(struct sl_memory *s, sl_ms ms)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -55,7 +45,7 @@ static void wait_for_ms(struct sluice *s, sl_ms ms)
 
 void *sl_client_clock_thread(void *arg)
 {
-    struct sluice *s = arg;
+    struct sl_memory *s = arg;
     pthread_mutex_lock(&s->mutex);
     while (!s->closing) {
         sl_client_read_clock(s);
@@ -70,7 +60,7 @@ void *sl_client_clock_thread(void *arg)
 
 /* --- Effects of the table ---------------------------------------------------- */
 
-static void queue_event(struct sluice *s, struct sl_client_watch *w)
+static void queue_event(struct sl_memory *s, struct sl_client_watch *w)
 {
     /* If the callback of this watch is running, the callback thread checks the watch
      * again afterwards. */
@@ -81,7 +71,7 @@ static void queue_event(struct sluice *s, struct sl_client_watch *w)
 }
 
 /* Free the watch of an ended grant if no event is left to report. */
-static void settle_watch(struct sluice *s, struct sl_client_watch *w)
+static void settle_watch(struct sl_memory *s, struct sl_client_watch *w)
 {
     queue_event(s, w);
     if (s->running == w || !w->over || sl_client_watch_has_event(w)) return;
@@ -89,14 +79,14 @@ static void settle_watch(struct sluice *s, struct sl_client_watch *w)
     free(w);
 }
 
-void sl_client_drop_watch(struct sluice *s, struct sl_client_watch *w)
+void sl_client_drop_watch(struct sl_memory *s, struct sl_client_watch *w)
 {
     sl_client_watches_remove(&s->watches, w);
     w->dropped = true;
     if (s->running != w) free(w); /* Otherwise the callback thread frees it. */
 }
 
-void sl_client_report(struct sluice *s, sl_fence fence, enum sluice_event_type what,
+void sl_client_report(struct sl_memory *s, sl_fence fence, enum sluice_event_type what,
                       bool over)
 {
     struct sl_client_watch *w = sl_client_watches_find(&s->watches, fence);
@@ -106,7 +96,7 @@ void sl_client_report(struct sluice *s, sl_fence fence, enum sluice_event_type w
     settle_watch(s, w);
 }
 
-static void apply_asked(struct sluice *s, const struct sl_effect *e)
+static void apply_asked(struct sl_memory *s, const struct sl_effect *e)
 {
     struct sl_client_watch *w = sl_client_watches_find(&s->watches, e->past.fence);
     if (w == NULL) return;
@@ -116,7 +106,7 @@ static void apply_asked(struct sluice *s, const struct sl_effect *e)
     queue_event(s, w);
 }
 
-static void answer(struct sluice *s, struct sl_session *session, int status,
+static void answer(struct sl_memory *s, struct sl_session *session, int status,
                    const struct sl_grant *grant)
 {
     struct sl_client_session *p = sl_container_of(session, struct sl_client_session,
@@ -127,7 +117,7 @@ static void answer(struct sluice *s, struct sl_session *session, int status,
     pthread_cond_signal(&p->answered);
 }
 
-void sl_client_granted(struct sluice *s, struct sl_client_session *p,
+void sl_client_granted(struct sl_memory *s, struct sl_client_session *p,
                        const struct sl_grant *grant)
 {
     p->grant = *grant;
@@ -136,13 +126,13 @@ void sl_client_granted(struct sluice *s, struct sl_client_session *p,
     p->watch = NULL;
 }
 
-static void apply_ended(struct sluice *s, const struct sl_effect *e)
+static void apply_ended(struct sl_memory *s, const struct sl_effect *e)
 {
     struct sl_client_watch *w = sl_client_watches_find(&s->watches, e->past.fence);
     if (w != NULL) sl_client_drop_watch(s, w);
 }
 
-static void apply_effect(struct sluice *s, const struct sl_effect *e)
+static void apply_effect(struct sl_memory *s, const struct sl_effect *e)
 {
     switch (e->type) {
         case SL_EFFECT_NOTHING:
@@ -165,7 +155,7 @@ static void apply_effect(struct sluice *s, const struct sl_effect *e)
     }
 }
 
-void sl_client_settle(struct sluice *s)
+void sl_client_settle(struct sl_memory *s)
 {
     struct sl_effect e;
     while (sl_table_next(s->table, s->now, &e)) apply_effect(s, &e);
@@ -177,9 +167,8 @@ void sl_client_settle(struct sluice *s)
 
 /* --- Calls ------------------------------------------------------------------- */
 
-int sl_client_enter(struct sluice *s)
+int sl_client_enter(struct sl_memory *s)
 {
-    if (s == NULL) return SLUICE_EINVAL;
     if (s->fork_era != sl_client_fork_era) return SLUICE_EFORKED;
     pthread_mutex_lock(&s->mutex);
     if (s->closing) {
@@ -191,13 +180,13 @@ int sl_client_enter(struct sluice *s)
     return SLUICE_OK;
 }
 
-void sl_client_leave(struct sluice *s)
+void sl_client_leave(struct sl_memory *s)
 {
     sl_client_settle(s);
     pthread_mutex_unlock(&s->mutex);
 }
 
-void sl_client_sleep(struct sluice *s, pthread_cond_t *until)
+void sl_client_sleep(struct sl_memory *s, pthread_cond_t *until)
 {
     int cancel;
     /* Disable cancellation: a thread that is cancelled here would leave the mutex
@@ -211,7 +200,7 @@ void sl_client_sleep(struct sluice *s, pthread_cond_t *until)
     sl_client_read_clock(s);
 }
 
-void sl_client_await_callback(struct sluice *s, const struct sl_client_watch *w)
+void sl_client_await_callback(struct sl_memory *s, const struct sl_client_watch *w)
 {
     uint64_t before = s->callbacks_done;
     if (s->running != w || pthread_equal(pthread_self(), s->callback_thread)) return;
@@ -222,7 +211,7 @@ void sl_client_await_callback(struct sluice *s, const struct sl_client_watch *w)
 
 /* Report one event of the first watch in the queue. This unlocks the mutex during the
  * callback. */
-static void run_callback(struct sluice *s)
+static void run_callback(struct sl_memory *s)
 {
     struct sl_client_watch *w = sl_container_of(s->watches.queue.next,
                                                 struct sl_client_watch, queue);
@@ -244,7 +233,7 @@ static void run_callback(struct sluice *s)
 
 void *sl_client_callback_thread(void *arg)
 {
-    struct sluice *s = arg;
+    struct sl_memory *s = arg;
     pthread_mutex_lock(&s->mutex);
     while (!s->closing) {
         if (sl_list_empty(&s->watches.queue))
@@ -259,8 +248,9 @@ void *sl_client_callback_thread(void *arg)
 
 /* --- Invariants --------------------------------------------------------------- */
 
-void sl_client_check(const struct sluice *s)
+void sl_client_check(const struct sluice *service)
 {
+    const struct sl_memory *s = sl_container_of(service, struct sl_memory, base);
     uint64_t sessions = 0;
     sl_table_check(s->table);
     sl_client_watches_check(&s->watches, s->running);

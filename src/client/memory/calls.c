@@ -1,38 +1,19 @@
-/* memory.c - sluice_acquire(), sluice_release(), sluice_extend(), sluice_check() and
- * sluice_break() on the table of a service. */
+/* calls.c - the public functions, on the table of a service in this process. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/internal.h"
-
-/* The longest duration that these functions accept: 142,000 years. */
-#define MS_MAX ((int64_t)1 << 52)
+#include "client/memory/memory.h"
 
 /* --- Arguments ----------------------------------------------------------------- */
 
-static bool bytes_of(const char *text, size_t max, struct sl_bytes *out)
+static struct sl_bytes bytes_of(const char *text)
 {
-    *out = (struct sl_bytes){text, text != NULL ? strnlen(text, max + 1) : 0};
-    return out->n <= max;
-}
-
-static int key_of(const char *key, struct sl_bytes *out)
-{
-    if (!bytes_of(key, SLUICE_KEY_BYTES_MAX, out) || out->n == 0) return SLUICE_EINVAL;
-    return SLUICE_OK;
-}
-
-static bool times_are_valid(const struct sluice_request *r)
-{
-    if (r->wait_ms < SLUICE_FOREVER || r->wait_ms > MS_MAX) return false;
-    if (r->lease_ms < 0 || r->lease_ms > MS_MAX) return false;
-    double early = r->steal_early;
-    return early == SLUICE_STEAL_AUTO || (early >= 0 && early <= 1);
+    return (struct sl_bytes){text, text != NULL ? strlen(text) : 0};
 }
 
 /* Return how long a thief waits before it is granted the lock while its victims still
  * hold it. */
-static sl_ms force_ms_of(const struct sluice *s, const struct sluice_request *r)
+static sl_ms force_ms_of(const struct sl_memory *s, const struct sluice_request *r)
 {
     double early = r->steal_early;
     if (early == SLUICE_STEAL_AUTO) return sl_answers_force_ms(&s->answers);
@@ -45,11 +26,12 @@ static sl_ms force_ms_of(const struct sluice *s, const struct sluice_request *r)
 
 /* Convert a request for the table, except for the time of a forced steal, which depends
  * on earlier measurements. */
-static int want_of(const char *key, const struct sluice_request *r, struct sl_want *out)
+static struct sl_want want_of(const char *key, const struct sluice_request *r)
 {
-    if (r->shared != 0 && (r->per | r->buckets | r->units) != 0) return SLUICE_EINVAL;
-    if (r->shared > 1 || r->steal > 1 || !times_are_valid(r)) return SLUICE_EINVAL;
-    *out = (struct sl_want){.shared = r->shared != 0,
+    return (struct sl_want){.key = bytes_of(key),
+                            .value = bytes_of(r->value),
+                            .note = bytes_of(r->note),
+                            .shared = r->shared != 0,
                             .per = r->per != 0 ? r->per : 1,
                             .buckets = r->buckets != 0 ? r->buckets : 1,
                             .units = r->units != 0 ? r->units : 1,
@@ -59,10 +41,6 @@ static int want_of(const char *key, const struct sluice_request *r, struct sl_wa
                             .lease_ms = r->lease_ms,
                             .steal = r->steal != 0,
                             .force_ms = SL_NEVER};
-    if (!bytes_of(r->value, SLUICE_VALUE_BYTES_MAX, &out->value) ||
-        !bytes_of(r->note, SLUICE_VALUE_BYTES_MAX, &out->note))
-        return SLUICE_ETOOBIG;
-    return key_of(key, &out->key);
 }
 
 /* --- Acquire -------------------------------------------------------------------- */
@@ -77,7 +55,7 @@ static void copy_grant(const struct sl_grant *g, struct sluice_grant *out)
 }
 
 /* Wait for the result of the request. */
-static int wait_for_answer(struct sluice *s, struct sl_client_session *p)
+static int wait_for_answer(struct sl_memory *s, struct sl_client_session *p)
 {
     p->answer = SL_CLIENT_WAITING;
     sl_client_settle(s);
@@ -85,51 +63,64 @@ static int wait_for_answer(struct sluice *s, struct sl_client_session *p)
     return p->answer;
 }
 
-static int acquire(struct sluice *s, const struct sl_want *want,
-                   struct sl_client_watch *w, struct sluice_grant *out)
+static int acquire(struct sl_memory *s, const struct sl_want *want,
+                   const struct sluice_cancel *cancel, struct sl_client_watch *w,
+                   struct sluice_grant *out)
 {
     struct sl_client_session *p;
     struct sl_grant grant;
     int status = sl_client_session_of(s, &p);
     if (status != SLUICE_OK) return status;
+    if (cancel != NULL && cancel->cancelled != 0) return SLUICE_ECANCELLED;
     p->watch = w;
+    p->cancel = cancel;
     status = sl_table_acquire(s->table, s->now, &p->table_session, want, &grant);
     if (status == SLUICE_OK) sl_client_granted(s, p, &grant);
     else if (status == SL_WAITS) status = wait_for_answer(s, p);
     if (status == SLUICE_OK) copy_grant(&p->grant, out);
     p->watch =
         NULL; /* If the request was not granted, the caller still owns the watch. */
+    p->cancel = NULL;
     return status;
 }
 
-int sluice_acquire(struct sluice *s, const char *key,
-                   const struct sluice_request *request, struct sluice_grant *out)
+int sl_in_memory_acquire(struct sluice *service, const char *key,
+                         const struct sluice_request *r, struct sluice_grant *out)
 {
-    static const struct sluice_request defaults;
-    const struct sluice_request *r = request != NULL ? request : &defaults;
+    struct sl_memory *s = sl_memory_of(service);
+    struct sl_want want = want_of(key, r);
     struct sl_client_watch *w = NULL;
-    struct sl_want want;
-    if (s == NULL || out == NULL) return SLUICE_EINVAL;
-    int status = want_of(key, r, &want);
-    if (status != SLUICE_OK) return status;
+    if (r->keep_alive != 0 || r->max_hold_ms != 0 || r->margin_ms != 0)
+        return SLUICE_EINVAL;
     if (r->on_event != NULL) {
         w = sl_client_watch_new(want.key, r->on_event, r->arg);
         if (w == NULL) return SLUICE_ENOMEM;
     }
-    status = sl_client_enter(s);
+    int status = sl_client_enter(s);
     if (status == SLUICE_OK) {
         if (want.steal) want.force_ms = force_ms_of(s, r);
-        status = acquire(s, &want, w, out);
+        status = acquire(s, &want, r->cancel, w, out);
         sl_client_leave(s);
     }
     if (status != SLUICE_OK) free(w);
     return status;
 }
 
+int sl_in_memory_cancel(struct sluice *service, struct sluice_cancel *token)
+{
+    struct sl_memory *s = sl_memory_of(service);
+    int status = sl_client_enter(s);
+    if (status != SLUICE_OK) return status;
+    token->cancelled = 1;
+    sl_client_answer_waiters(s, token, SLUICE_ECANCELLED);
+    sl_client_leave(s);
+    return SLUICE_OK;
+}
+
 /* --- Release --------------------------------------------------------------------- */
 
 /* Stop reporting events of a grant. When this returns, its callback is not running. */
-static void silence(struct sluice *s, sl_fence fence)
+static void silence(struct sl_memory *s, sl_fence fence)
 {
     struct sl_client_watch *w = sl_client_watches_find(&s->watches, fence);
     if (w == NULL) return;
@@ -140,7 +131,7 @@ static void silence(struct sluice *s, sl_fence fence)
     sl_client_await_callback(s, w);
 }
 
-static int release(struct sluice *s, struct sl_bytes key, sl_fence fence)
+static int release(struct sl_memory *s, struct sl_bytes key, sl_fence fence)
 {
     struct sl_client_session *p;
     struct sl_ended ended;
@@ -159,66 +150,79 @@ static int release(struct sluice *s, struct sl_bytes key, sl_fence fence)
     return SLUICE_ELOST;
 }
 
-int sluice_release(struct sluice *s, const char *key, uint64_t fence)
+int sl_in_memory_release(struct sluice *service, const char *key, uint64_t fence)
 {
-    struct sl_bytes k;
-    int status = key_of(key, &k);
-    if (status == SLUICE_OK) status = sl_client_enter(s);
+    struct sl_memory *s = sl_memory_of(service);
+    int status = sl_client_enter(s);
     if (status != SLUICE_OK) return status;
-    status = release(s, k, fence);
+    status = release(s, bytes_of(key), fence);
     sl_client_leave(s);
     return status;
 }
 
 /* --- Extend, check, break ---------------------------------------------------------- */
 
-int sluice_extend(struct sluice *s, const char *key, uint64_t fence, int64_t lease_ms)
+int sl_in_memory_extend(struct sluice *service, const char *key, uint64_t fence,
+                        int64_t lease_ms)
 {
+    struct sl_memory *s = sl_memory_of(service);
     const struct sl_bytes same = {0};
     struct sl_client_session *p;
-    struct sl_bytes k;
     sl_ms left;
-    int status = lease_ms > 0 && lease_ms <= MS_MAX ? key_of(key, &k) : SLUICE_EINVAL;
-    if (status == SLUICE_OK) status = sl_client_enter(s);
+    int status = sl_client_enter(s);
     if (status != SLUICE_OK) return status;
     status = sl_client_session_of(s, &p);
     if (status == SLUICE_OK)
-        status = sl_table_extend(s->table, s->now, &p->table_session, k, fence,
-                                 lease_ms, same, &left);
+        status = sl_table_extend(s->table, s->now, &p->table_session, bytes_of(key),
+                                 fence, lease_ms, same, &left);
     sl_client_leave(s);
     return status;
 }
 
-/* Return whether the holder of a grant was asked to release it. */
-static bool is_asked(const struct sluice *s, struct sl_bytes key, sl_fence fence)
+/* Find a grant that is held. */
+static bool find_grant(const struct sl_memory *s, struct sl_bytes key, sl_fence fence,
+                       struct sl_grant_view *out)
 {
-    struct sl_grant_view v;
     uint64_t cursor = 0;
-    while (sl_table_each(s->table, s->now, key, &cursor, &v) && !v.waits)
-        if (v.fence == fence) return v.asked;
+    if (!sl_table_holds(s->table, s->now, key, fence)) return false;
+    while (sl_table_each(s->table, s->now, key, &cursor, out) && !out->waits)
+        if (out->fence == fence) return true;
     return false;
 }
 
-int sluice_check(struct sluice *s, const char *key, uint64_t fence)
+int sl_in_memory_check(struct sluice *service, const char *key, uint64_t fence)
 {
-    struct sl_bytes k;
-    int status = key_of(key, &k);
-    if (status == SLUICE_OK) status = sl_client_enter(s);
+    struct sl_memory *s = sl_memory_of(service);
+    struct sl_grant_view v;
+    int status = sl_client_enter(s);
     if (status != SLUICE_OK) return status;
-    if (!sl_table_holds(s->table, s->now, k, fence)) status = SLUICE_ELOST;
-    else if (is_asked(s, k, fence)) status = SLUICE_EASKED;
+    if (!find_grant(s, bytes_of(key), fence, &v)) status = SLUICE_ELOST;
+    else if (v.asked) status = SLUICE_EASKED;
     sl_client_leave(s);
     return status;
 }
 
-int sluice_break(struct sluice *s, const char *key, uint64_t fence, uint32_t at_once)
+int64_t sl_in_memory_left(struct sluice *service, const char *key, uint64_t fence)
 {
-    struct sl_ended ended;
-    struct sl_bytes k;
-    int status = key_of(key, &k);
-    if (status == SLUICE_OK) status = sl_client_enter(s);
+    struct sl_memory *s = sl_memory_of(service);
+    struct sl_grant_view v;
+    int status = sl_client_enter(s);
     if (status != SLUICE_OK) return status;
-    int n = sl_table_break(s->table, s->now, k, fence, at_once != 0, &ended);
+    int64_t left_ms = SLUICE_ELOST;
+    if (find_grant(s, bytes_of(key), fence, &v))
+        left_ms = v.left_ms == SL_NEVER ? SLUICE_FOREVER : v.left_ms;
+    sl_client_leave(s);
+    return left_ms;
+}
+
+int sl_in_memory_break(struct sluice *service, const char *key, uint64_t fence,
+                       bool at_once)
+{
+    struct sl_memory *s = sl_memory_of(service);
+    struct sl_ended ended;
+    int status = sl_client_enter(s);
+    if (status != SLUICE_OK) return status;
+    int n = sl_table_break(s->table, s->now, bytes_of(key), fence, at_once, &ended);
     if (n == 2 || (n == 1 && !ended.broken))
         sl_client_report(s, fence, SLUICE_EVENT_BROKEN, n == 2);
     sl_client_leave(s);

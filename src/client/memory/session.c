@@ -4,9 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "client/internal.h"
-
-uint32_t sl_client_fork_era;
+#include "client/memory/memory.h"
 
 static __thread struct sl_client_session
     *mine; /* The calling thread's sessions, one per service. */
@@ -56,7 +54,7 @@ void sl_client_session_over(struct sl_session *session)
     forget(sl_container_of(session, struct sl_client_session, table_session));
 }
 
-void sl_client_session_end_all(struct sluice *s)
+void sl_client_session_end_all(struct sl_memory *s)
 {
     pthread_mutex_lock(&registry);
     pthread_mutex_lock(&s->mutex);
@@ -71,7 +69,7 @@ void sl_client_session_end_all(struct sluice *s)
 
 /* Wait for the running callback if it belongs to a grant of this session, which has
  * just ended. */
-static void await_own_callback(struct sluice *s, uint64_t session_id)
+static void await_own_callback(struct sl_memory *s, uint64_t session_id)
 {
     const struct sl_client_watch *w = s->running;
     if (w != NULL && w->dropped && w->session_id == session_id)
@@ -81,7 +79,7 @@ static void await_own_callback(struct sluice *s, uint64_t session_id)
 static void end_with_thread(struct sl_client_session *p)
 {
     pthread_mutex_lock(&registry);
-    struct sluice *s = __atomic_load_n(&p->s, __ATOMIC_ACQUIRE);
+    struct sl_memory *s = __atomic_load_n(&p->s, __ATOMIC_ACQUIRE);
     if (s == NULL) {
         pthread_mutex_unlock(&registry);
         free_session(p);
@@ -148,12 +146,12 @@ int sl_client_session_prepare(void)
 /* --- The calling thread's session ------------------------------------------- */
 
 /* Find the session for s, or NULL. Frees sessions of closed services. */
-static struct sl_client_session *find(const struct sluice *s)
+static struct sl_client_session *find(const struct sl_memory *s)
 {
     struct sl_client_session **p = &mine;
     while (*p != NULL) {
         struct sl_client_session *here = *p;
-        const struct sluice *its = __atomic_load_n(&here->s, __ATOMIC_ACQUIRE);
+        const struct sl_memory *its = __atomic_load_n(&here->s, __ATOMIC_ACQUIRE);
         if (its == s) return here;
         if (its == NULL) {
             *p = here->next_of_thread;
@@ -163,7 +161,7 @@ static struct sl_client_session *find(const struct sluice *s)
     return NULL;
 }
 
-int sl_client_session_of(struct sluice *s, struct sl_client_session **out)
+int sl_client_session_of(struct sl_memory *s, struct sl_client_session **out)
 {
     *out = find(s);
     if (*out != NULL) return SLUICE_OK;

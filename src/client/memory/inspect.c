@@ -1,7 +1,7 @@
-/* inspect.c - sluice_inspect(): the holders and waiters of a key. */
+/* inspect.c - sl_in_memory_inspect(): the holders and waiters of a key. */
 #include <string.h>
 
-#include "client/internal.h"
+#include "client/memory/memory.h"
 
 static void copy_text(char *out, struct sl_bytes text)
 {
@@ -28,15 +28,14 @@ static void fill_view(const struct sl_grant_view *v, struct sluice_view *out)
     copy_text(out->note, v->note);
 }
 
-int64_t sluice_inspect(struct sluice *s, const char *key, struct sluice_view *out,
-                       size_t max)
+int64_t sl_in_memory_inspect(struct sluice *service, const char *key,
+                             struct sluice_view *out, size_t max)
 {
-    struct sl_bytes k = {key, key != NULL ? strnlen(key, SLUICE_KEY_BYTES_MAX + 1) : 0};
+    struct sl_memory *s = sl_memory_of(service);
+    struct sl_bytes k = {key, strlen(key)};
     struct sl_grant_view v;
     uint64_t cursor = 0;
     size_t n = 0;
-    if (k.n == 0 || k.n > SLUICE_KEY_BYTES_MAX || (out == NULL && max > 0))
-        return SLUICE_EINVAL;
     int status = sl_client_enter(s);
     if (status != SLUICE_OK) return status;
     for (; sl_table_each(s->table, s->now, k, &cursor, &v); n++)

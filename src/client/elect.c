@@ -1,0 +1,177 @@
+/* elect.c - sluice_elect(): stands for election, leads, and stands again. */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/kind.h"
+
+#define LEASE_MS 10000
+#define PAUSE_MS 1000 /* Between a rejected request and the next one. */
+
+/* One request is pending, or a grant is held, or neither while a callback runs. */
+struct sluice_election {
+    struct sluice *s;
+    struct sluice_candidate candidate; /* Its strings are in `text`. */
+    struct sluice_cancel cancel;
+    pthread_mutex_t mutex; /* Guards the fields below. */
+    pthread_cond_t changed;
+    bool resigns;
+    bool pending;     /* on_done() will be called. */
+    bool in_callback; /* on_done() or on_event() runs. */
+    bool forgotten;   /* on_done() frees the election. */
+    uint64_t fence;   /* 0: does not lead. */
+    char *key;
+    char text[];
+};
+
+static void stand(struct sluice_election *e, int64_t delay_ms);
+
+static void free_election(struct sluice_election *e)
+{
+    pthread_mutex_destroy(&e->mutex);
+    pthread_cond_destroy(&e->changed);
+    free(e);
+}
+
+/* Begin and end the part of a callback that uses the candidate's functions. */
+static bool enter(struct sluice_election *e)
+{
+    pthread_mutex_lock(&e->mutex);
+    bool goes_on = !e->resigns;
+    e->in_callback = goes_on;
+    pthread_mutex_unlock(&e->mutex);
+    return goes_on;
+}
+
+static void leave(struct sluice_election *e)
+{
+    pthread_mutex_lock(&e->mutex);
+    e->in_callback = false;
+    pthread_cond_broadcast(&e->changed);
+    pthread_mutex_unlock(&e->mutex);
+}
+
+static void on_event(void *arg, const struct sluice_event *event)
+{
+    struct sluice_election *e = arg;
+    bool ends = event->type != SLUICE_EVENT_ASKED &&
+                event->type != SLUICE_EVENT_WITHDRAWN;
+    if (!ends || !enter(e)) return;
+    e->candidate.on_ended(e->candidate.arg, event->fence, event->type);
+    pthread_mutex_lock(&e->mutex);
+    e->fence = 0;
+    pthread_mutex_unlock(&e->mutex);
+    stand(e, 0);
+    leave(e);
+}
+
+static void elected(struct sluice_election *e, uint64_t fence)
+{
+    pthread_mutex_lock(&e->mutex);
+    e->fence = fence;
+    bool resigns = e->resigns;
+    pthread_mutex_unlock(&e->mutex);
+    if (resigns) e->s->kind->release_start(e->s, e->key, fence, NULL, NULL);
+    else e->candidate.on_elected(e->candidate.arg, fence);
+}
+
+static void on_done(void *arg, int status, const struct sluice_grant *grant)
+{
+    struct sluice_election *e = arg;
+    bool goes_on = enter(e);
+    pthread_mutex_lock(&e->mutex);
+    e->pending = false;
+    pthread_mutex_unlock(&e->mutex);
+    if (status == SLUICE_OK) elected(e, grant->fence);
+    else if (goes_on && status != SLUICE_ECLOSED) stand(e, PAUSE_MS);
+    pthread_mutex_lock(&e->mutex);
+    bool forgotten = e->forgotten;
+    pthread_mutex_unlock(&e->mutex);
+    if (forgotten) free_election(e);
+    else leave(e);
+}
+
+static void stand(struct sluice_election *e, int64_t delay_ms)
+{
+    const struct sluice_request r = {.priority = e->candidate.priority,
+                                     .wait_ms = SLUICE_FOREVER,
+                                     .lease_ms = e->candidate.lease_ms,
+                                     .value = e->candidate.value,
+                                     .note = e->candidate.note,
+                                     .on_event = on_event,
+                                     .arg = e,
+                                     .cancel = &e->cancel,
+                                     .keep_alive = 1};
+    pthread_mutex_lock(&e->mutex);
+    e->pending = true;
+    pthread_mutex_unlock(&e->mutex);
+    int status = e->s->kind->acquire_start(e->s, e->key, &r, delay_ms, on_done, e);
+    if (status == SLUICE_OK) return;
+    pthread_mutex_lock(&e->mutex);
+    e->pending = false;
+    pthread_mutex_unlock(&e->mutex);
+}
+
+static size_t size_of(const char *text)
+{
+    return text != NULL ? strlen(text) + 1 : 0;
+}
+
+static char *copy(char **at, const char *text)
+{
+    if (text == NULL) return NULL;
+    size_t n = strlen(text) + 1;
+    char *out = memcpy(*at, text, n);
+    *at += n;
+    return out;
+}
+
+int sluice_elect(struct sluice *s, const char *key, const struct sluice_candidate *c,
+                 struct sluice_election **out)
+{
+    if (s == NULL || key == NULL || c == NULL || out == NULL) return SLUICE_EINVAL;
+    if (s->kind->acquire_start == NULL || c->on_elected == NULL || c->on_ended == NULL)
+        return SLUICE_EINVAL;
+    size_t n = strnlen(key, SLUICE_KEY_BYTES_MAX + 1);
+    if (n == 0 || n > SLUICE_KEY_BYTES_MAX || c->lease_ms < 0 ||
+        c->lease_ms > SL_CLIENT_MS_MAX ||
+        size_of(c->value) > SLUICE_VALUE_BYTES_MAX + 1 ||
+        size_of(c->note) > SLUICE_VALUE_BYTES_MAX + 1)
+        return SLUICE_EINVAL;
+    struct sluice_election *e = calloc(1, sizeof *e + n + 1 + size_of(c->value) +
+                                              size_of(c->note));
+    if (e == NULL) return SLUICE_ENOMEM;
+    char *at = e->text;
+    e->s = s;
+    e->candidate = *c;
+    e->key = copy(&at, key);
+    e->candidate.value = copy(&at, c->value);
+    e->candidate.note = copy(&at, c->note);
+    if (e->candidate.lease_ms == 0) e->candidate.lease_ms = LEASE_MS;
+    pthread_mutex_init(&e->mutex, NULL);
+    pthread_cond_init(&e->changed, NULL);
+    stand(e, 0);
+    *out = e;
+    return SLUICE_OK;
+}
+
+void sluice_resign(struct sluice_election *e)
+{
+    if (e == NULL) return;
+    struct sluice *s = e->s;
+    pthread_mutex_lock(&e->mutex);
+    e->resigns = true;
+    uint64_t fence = e->fence;
+    pthread_mutex_unlock(&e->mutex);
+    sluice_cancel(s, &e->cancel);
+    if (fence != 0 && s->kind->runs_event_loop(s))
+        s->kind->release_start(s, e->key, fence, NULL, NULL);
+    else if (fence != 0) sluice_release(s, e->key, fence);
+    pthread_mutex_lock(&e->mutex);
+    if (s->kind->runs_event_loop(s)) e->forgotten = e->pending;
+    else
+        while (e->pending || e->in_callback) pthread_cond_wait(&e->changed, &e->mutex);
+    bool forgotten = e->forgotten;
+    pthread_mutex_unlock(&e->mutex);
+    if (!forgotten) free_election(e);
+}
