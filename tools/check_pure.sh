@@ -2,7 +2,8 @@
 # check_pure.sh BUILD - check that pure directories use only memory and string functions.
 #
 # Inspects the undefined symbols of the objects of base/, locks/, majority/, tx/, failover/ and resp/, of
-# journal/ except its file, and of client/engine/. So it finds every use of a clock, socket, file, random number or log. Symbols of other pure objects are allowed.
+# journal/ except its file, and of client/engine/
+# and what it uses. So it finds every use of a clock, socket, file, random number or log. Symbols of other pure objects are allowed.
 set -eu
 [ "${1-}" != --help ] || { sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit 0; }
 build=${1:?usage: check_pure.sh BUILD}
@@ -12,7 +13,8 @@ trap 'rm -rf "$work"' EXIT
 
 # meson names an object after its source: base/status.c is core_status.c.o.
 find "$build" -path "$build/tests" -prune -o \( -name 'base_*.c.o' -o -name 'locks_*.c.o' -o -name 'majority_*.c.o' \
-    -o -name 'tx_*.c.o' -o -name 'failover_*.c.o' -o -name 'resp_*.c.o' -o -name 'journal_[jr]*.c.o' -o -name 'client_engine_*.c.o' \) -print >"$work/objects"
+    -o -name 'tx_*.c.o' -o -name 'failover_*.c.o' -o -name 'resp_*.c.o' -o -name 'journal_[jr]*.c.o' -o -name 'client_engine_*.c.o' \
+    -o -name 'client_reply.c.o' -o -name 'client_watch.c.o' \) -print >"$work/objects"
 if [ ! -s "$work/objects" ]; then
     echo "no object of a pure directory below $build" >&2
     exit 1
