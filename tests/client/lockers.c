@@ -180,10 +180,15 @@ static void name_key(char out[16], int i)
     snprintf(out, 16, "k%d", i);
 }
 
-/* The work: one thread takes the steps of all locks. */
-static void work(struct sluice *s, int keys)
+/* The work: one thread takes the steps of all locks. Returns the longest pause of this thread
+ * while it held all locks: a longer one than the script expects means that the machine is slow. */
+static int64_t work(struct sluice *s, int keys)
 {
+    int64_t longest_us = 0, last_us = now_us();
     while (atomic_load(&held_left) > 0) {
+        int64_t at_us = now_us();
+        if (at_us - last_us > longest_us) longest_us = at_us - last_us;
+        last_us = at_us;
         for (int i = 0; i < keys; i++) {
             struct held *h = &helds[i];
             int64_t before_us = now_us();
@@ -193,6 +198,7 @@ static void work(struct sluice *s, int keys)
         }
         pause_us(500);
     }
+    return longest_us;
 }
 
 static int run_hold(const char *where, int keys, int64_t lease_ms)
@@ -216,7 +222,7 @@ static int run_hold(const char *where, int keys, int64_t lease_ms)
         h->fence = g.fence;
     }
     say("held %d\n", keys);
-    work(s, keys);
+    say("paused %" PRId64 "\n", work(s, keys));
     for (int i = 0; i < keys; i++)
         say("stepped %s %" PRIu64 " %" PRId64 "\n", helds[i].key, helds[i].fence,
             helds[i].last_step_us);
