@@ -256,7 +256,7 @@ void sl_acquisition_unconfirmed(struct sl_engine *e, struct sl_client_acquisitio
 static void rejected(struct sl_engine *e, struct sl_client_acquisition *a, int status,
                      const char *message)
 {
-    sl_engine_note(e, status, message);
+    sl_engine_note(e, message);
     a->last_status = status;
     if (status == SLUICE_EENDED) {
         a->last_status = SLUICE_EFULL;
@@ -347,7 +347,8 @@ void sl_acquisition_due(struct sl_engine *e, struct sl_client_acquisition *a)
         else if (a->call == NULL) send_command(e, a, SL_CALL_CANCEL);
     } else if (given_up) {
         bool asked = a->state == SL_ACQUISITION_PAUSES && a->failures > 0;
-        sl_acquisition_abandon(e, a, asked ? a->last_status : e->last_status);
+        sl_acquisition_abandon(e, a, asked ? a->last_status
+                                            : sl_link_status(e, a->link));
     } else {
         assert(a->state == SL_ACQUISITION_PAUSES);
         send_command(e, a, SL_CALL_ACQUIRE);

@@ -32,12 +32,32 @@ void sl_call_free(struct sl_engine *e, struct sl_call *c)
     free(c);
 }
 
+sl_ms sl_call_reply_ms(const struct sl_call *c)
+{
+    if (c->type != SL_CALL_EXTEND || c->hold == NULL) return SL_ENGINE_REPLY_MS;
+    sl_ms ms = c->lease_ms / 6;
+    if (ms < SL_ENGINE_EXTEND_MS_MIN) return SL_ENGINE_EXTEND_MS_MIN;
+    return ms < SL_ENGINE_EXTEND_MS_MAX ? ms : SL_ENGINE_EXTEND_MS_MAX;
+}
+
+static void set_timer(struct sl_engine *e, struct sl_call *c, sl_ms from_ms)
+{
+    sl_ms until_ms = sl_ms_after(from_ms, sl_call_reply_ms(c));
+    sl_timer_set(e, &c->timer, c->give_up_ms < until_ms ? c->give_up_ms : until_ms);
+}
+
 void sl_call_submit(struct sl_engine *e, struct sl_call *c)
 {
     c->state = SL_CALL_UNSENT;
     sl_list_append(&e->links[c->link].unsent, &c->node);
-    sl_timer_set(e, &c->timer, c->give_up_ms);
+    set_timer(e, c, e->now_ms);
     sl_link_needed(e, c->link);
+}
+
+void sl_call_sent(struct sl_engine *e, struct sl_call *c)
+{
+    c->state = SL_CALL_SENT;
+    set_timer(e, c, c->sent_ms);
 }
 
 void sl_call_finish(struct sl_engine *e, struct sl_call *c, int status)
@@ -341,7 +361,7 @@ static void finish_call(struct sl_engine *e, struct sl_call *c, struct sluice_re
     if ((*r)->type == SLUICE_REPLY_ERROR) {
         status = sl_call_status(*r);
         if (c->type == SL_CALL_CHECK && status == SLUICE_EASKED) status = SLUICE_OK;
-        sl_engine_note(e, status, (*r)->text);
+        sl_engine_note(e, (*r)->text);
     } else if (c->type == SL_CALL_INSPECT) {
         if (t != NULL) {
             t->reply = *r;
@@ -384,7 +404,8 @@ void sl_call_answered(struct sl_engine *e, struct sl_call *c,
         else sl_acquisition_cancelled(e, a, *reply);
         sl_call_free(e, c);
     } else if (sl_call_is_transient(status) && is_needed(c) && c->hold == NULL) {
-        sl_engine_note(e, status, (*reply)->text);
+        sl_engine_note(e, (*reply)->text);
+        c->last_status = status;
         pause_call(e, c);
     } else {
         if (c->ticket != NULL) finish_call(e, c, reply);
@@ -396,30 +417,29 @@ void sl_call_answered(struct sl_engine *e, struct sl_call *c,
 
 /* --- Time --------------------------------------------------------------------------------------- */
 
+/* The program no longer waits for the call. */
+static void give_up(struct sl_engine *e, struct sl_call *c)
+{
+    sl_call_finish(e, c, c->failures > 0 ? c->last_status : sl_link_status(e, c->link));
+    c->give_up_ms = SL_NEVER;
+    if (c->state == SL_CALL_SENT) {
+        set_timer(e, c, c->sent_ms);
+        return;
+    }
+    assert(c->acquisition == NULL);
+    if (c->hold != NULL) c->hold->call = NULL;
+    sl_list_remove(&c->node);
+    sl_call_free(e, c);
+}
+
 void sl_call_due(struct sl_engine *e, struct sl_call *c)
 {
-    bool given_up = e->now_ms >= c->give_up_ms;
-    if (given_up) {
-        sl_call_finish(e, c,
-                       c->failures > 0 || e->links[c->link].state != SL_LINK_UP
-                           ? e->last_status
-                           : SLUICE_EUNREACHABLE);
-        c->give_up_ms = SL_NEVER;
-    }
-    if (c->state == SL_CALL_SENT) {
-        sl_ms until = sl_ms_after(c->sent_ms, SL_ENGINE_REPLY_MS);
-        if (given_up && e->now_ms < until) sl_timer_set(e, &c->timer, until);
-        else
-            sl_link_drop(e, c->link, SLUICE_EUNREACHABLE,
-                         "the server did not reply in time");
-    } else if (given_up) {
-        assert(c->acquisition == NULL);
-        if (c->hold != NULL) c->hold->call = NULL;
-        sl_list_remove(&c->node);
-        sl_call_free(e, c);
-    } else {
-        assert(c->state == SL_CALL_PAUSES);
+    if (e->now_ms >= c->give_up_ms) give_up(e, c);
+    else if (c->state == SL_CALL_PAUSES) {
         sl_list_remove(&c->node);
         sl_call_submit(e, c);
-    }
+    } else if (e->links[c->link].state < SL_LINK_GREETS)
+        set_timer(e, c, e->now_ms); /* Another time limit applies to the connection. */
+    else
+        sl_link_drop(e, c->link, SLUICE_EUNREACHABLE, "the server did not reply in time");
 }

@@ -100,9 +100,8 @@ struct sl_ticket *sl_engine_next_ticket(struct sl_engine *e)
     return t;
 }
 
-void sl_engine_note(struct sl_engine *e, int status, const char *message)
+void sl_engine_note(struct sl_engine *e, const char *message)
 {
-    e->last_status = status;
     size_t n = strnlen(message, sizeof e->last_error - 1);
     memcpy(e->last_error, message, n);
     e->last_error[n] = '\0';
@@ -140,7 +139,7 @@ int sl_engine_init(struct sl_engine *e, const struct sl_engine_options *options,
                    struct sl_hash_key key)
 {
     assert(options->addresses > 0 && options->addresses <= SL_ENGINE_ADDRESSES_MAX);
-    *e = (struct sl_engine){.options = *options, .last_status = SLUICE_EUNREACHABLE};
+    *e = (struct sl_engine){.options = *options, .link_status = SLUICE_EUNREACHABLE};
     sl_random_seed(&e->random, options->seed);
     sl_heap_init(&e->timers, timer_placed);
     sl_index_init(&e->by_id, &sl_acquisition_index_kind, key);

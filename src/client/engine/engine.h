@@ -95,6 +95,7 @@ struct sl_call {
     bool at_once;  /* BREAK ... NOW. */
     bool was_held; /* RELEASE: the lease had not expired when the call began. */
     unsigned failures;
+    int last_status; /* Of the last failure. */
     sl_ms sent_ms, give_up_ms;
     int64_t lease_ms;
     sl_fence fence;
@@ -214,7 +215,8 @@ struct sl_engine {
     struct sl_list events;           /* Watches with an event to report. */
     struct sl_client_watch *running; /* The watch whose callback runs. */
     bool closing;
-    int last_status; /* The last failure of a connection, and its message. */
+    int link_status; /* Why the last connection failed. */
+    /* The message of the last failure of a connection or a command. */
     char last_error[SL_ENGINE_ERROR_BYTES];
 };
 

@@ -19,8 +19,8 @@ sl_ms sl_engine_backoff(struct sl_engine *e, unsigned failures);
 /* End a request of the program. NULL is allowed. */
 void sl_ticket_finish(struct sl_engine *e, struct sl_ticket *t, int status);
 
-/* Remember a failure for the program. */
-void sl_engine_note(struct sl_engine *e, int status, const char *message);
+/* Keep an error message for the program. */
+void sl_engine_note(struct sl_engine *e, const char *message);
 
 /* --- Calls (call.c) --------------------------------------------------------------- */
 
@@ -30,6 +30,12 @@ struct sl_call *sl_call_new(struct sl_engine *e, enum sl_call_type type, unsigne
 
 /* Put a call into the queue of its link. */
 void sl_call_submit(struct sl_engine *e, struct sl_call *c);
+
+/* The call was written. */
+void sl_call_sent(struct sl_engine *e, struct sl_call *c);
+
+/* Returns how long the server may take to reply. */
+sl_ms sl_call_reply_ms(const struct sl_call *c);
 
 /* End the request of the program, if the call has one. */
 void sl_call_finish(struct sl_engine *e, struct sl_call *c, int status);
@@ -63,6 +69,8 @@ void sl_link_needed(struct sl_engine *e, unsigned link);
 void sl_link_due(struct sl_engine *e, struct sl_engine_link *l);
 /* Close the connection; the next one is to another address, if there is one. */
 void sl_link_drop(struct sl_engine *e, unsigned link, int status, const char *why);
+/* Returns why requests have no reply. */
+int sl_link_status(const struct sl_engine *e, unsigned link);
 /* This node cannot serve the client now: use another one, if there is one. */
 void sl_link_leave(struct sl_engine *e, unsigned link, const char *why);
 /* The client closes: end the calls of the program. */

@@ -134,7 +134,8 @@ void sl_link_drop(struct sl_engine *e, unsigned link, int status, const char *wh
 {
     struct sl_engine_link *l = &e->links[link];
     if (l->state == SL_LINK_DOWN) return;
-    sl_engine_note(e, status, why);
+    e->link_status = status;
+    sl_engine_note(e, why);
     l->close = true;
     lost(e, l, true);
 }
@@ -145,7 +146,7 @@ void sl_link_leave(struct sl_engine *e, unsigned link, const char *why)
     if (e->options.addresses == 1 || l->holds > 0 || l->state != SL_LINK_UP) return;
     if (e->now_ms - l->moved_ms < MOVE_MS) return;
     l->moved_ms = e->now_ms;
-    sl_engine_note(e, SLUICE_EUNREACHABLE, why);
+    sl_engine_note(e, why);
     l->close = true;
     lost(e, l, false);
 }
@@ -156,8 +157,14 @@ void sl_engine_disconnected(struct sl_engine *e, sl_ms now, unsigned link, int s
     struct sl_engine_link *l = &e->links[link];
     e->now_ms = now;
     if (l->state == SL_LINK_DOWN) return;
-    sl_engine_note(e, status, message);
+    e->link_status = status;
+    sl_engine_note(e, message);
     lost(e, l, true);
+}
+
+int sl_link_status(const struct sl_engine *e, unsigned link)
+{
+    return e->links[link].state != SL_LINK_UP ? e->link_status : SLUICE_EUNREACHABLE;
 }
 
 bool sl_engine_wants_close(struct sl_engine *e, unsigned link)
@@ -208,17 +215,6 @@ static int reserve_sent(struct sl_engine_link *l)
     return SLUICE_OK;
 }
 
-static sl_ms reply_ms(const struct sl_call *c)
-{
-    sl_ms ms = SL_ENGINE_REPLY_MS;
-    if (c->type == SL_CALL_EXTEND && c->hold != NULL) {
-        ms = c->lease_ms / 6;
-        if (ms < SL_ENGINE_EXTEND_MS_MIN) ms = SL_ENGINE_EXTEND_MS_MIN;
-        if (ms > SL_ENGINE_EXTEND_MS_MAX) ms = SL_ENGINE_EXTEND_MS_MAX;
-    }
-    return ms;
-}
-
 /* Write a call that is in no queue. Without memory, it stays unsent. */
 static bool write_call(struct sl_engine *e, struct sl_engine_link *l, struct sl_call *c)
 {
@@ -229,10 +225,8 @@ static bool write_call(struct sl_engine *e, struct sl_engine_link *l, struct sl_
         l->out_used = before;
         return false;
     }
-    c->state = SL_CALL_SENT;
     l->sent[(l->sent_from + l->sent_count++) & (l->sent_size - 1)] = c;
-    sl_ms until = sl_ms_after(c->sent_ms, reply_ms(c));
-    sl_timer_set(e, &c->timer, c->give_up_ms < until ? c->give_up_ms : until);
+    sl_call_sent(e, c);
     return true;
 }
 
@@ -268,7 +262,7 @@ struct sl_bytes sl_engine_output(struct sl_engine *e, sl_ms now, unsigned link)
         sl_list_remove(&c->node);
         if (write_call(e, l, c)) continue;
         sl_list_append(l->unsent.next, &c->node); /* At the front. */
-        sl_engine_note(e, SLUICE_ENOMEM, "out of memory");
+        sl_engine_note(e, "out of memory");
         break;
     }
     return (struct sl_bytes){l->out + l->out_from, l->out_used - l->out_from};
