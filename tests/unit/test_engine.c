@@ -191,6 +191,45 @@ UNIT_TEST(a_second_release_finds_no_grant)
                      SLUICE_ENOTHELD);
 }
 
+UNIT_TEST(a_release_of_a_grant_that_was_broken_is_not_reported_as_a_success)
+{
+    struct sl_ticket t;
+    acquire(0, "k", &leased, &t);
+    stage_run(&s);
+    stage_holder(&s, "k")->state = STAGE_ENDED;
+    assert_int_equal(release(0, "k", t.grant.fence), SLUICE_ELOST);
+}
+
+UNIT_TEST(a_repeated_release_after_the_lease_is_not_reported_as_a_success)
+{
+    struct sl_ticket t, released = new_ticket();
+    acquire(0, "k", &once, &t);
+    stage_pass(&s, 4000);
+    sl_list_init(&released.node);
+    assert_int_equal(sl_engine_release(&s.clients[0].engine, s.now_ms, "k", t.grant.fence, 1,
+                                       &released),
+                     SLUICE_OK);
+    stage_settle(&s);
+    stage_break(&s, 0, SL_ENGINE_LEASES);
+    stage_pass(&s, 200);
+    assert_int_equal(released.status, SLUICE_ELOST);
+}
+
+UNIT_TEST(a_wait_keeps_its_id_when_the_connection_is_lost)
+{
+    struct sl_ticket a, b;
+    acquire(1, "k", &leased, &a);
+    stage_run(&s);
+    acquire(0, "k", &leased, &b);
+    stage_run(&s);
+    size_t requests = s.count;
+    stage_break(&s, 0, SL_ENGINE_LEASES);
+    stage_pass(&s, 200);
+    assert_int_equal(s.count, requests);
+    assert_int_equal(release(1, "k", a.grant.fence), SLUICE_OK);
+    assert_int_equal(b.status, SLUICE_OK);
+}
+
 UNIT_TEST(without_a_fence_release_finds_the_newest_grant_of_the_thread)
 {
     struct sl_ticket t, other = new_ticket();

@@ -157,7 +157,7 @@ static int start_threads(struct sl_remote *s)
 int sl_remote_open(const char *where, const struct sluice_options *o,
                    struct sluice **out)
 {
-    struct sl_remote *s;
+    struct sl_remote *s = NULL;
     if (o->name != NULL && !is_name(o->name)) return SLUICE_EINVAL;
     int status = sl_client_session_prepare(); /* For forks. */
     if (status == SLUICE_OK) status = make(where, o, &s);
