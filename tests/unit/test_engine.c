@@ -227,6 +227,7 @@ UNIT_TEST(a_wait_keeps_its_id_when_the_connection_is_lost)
     stage_pass(&s, 200);
     assert_int_equal(s.count, requests);
     assert_int_equal(release(1, "k", a.grant.fence), SLUICE_OK);
+    assert_true(b.done);
     assert_int_equal(b.status, SLUICE_OK);
 }
 
@@ -524,6 +525,22 @@ UNIT_TEST(a_grant_that_arrives_too_late_is_not_used)
     assert_int_equal(t.status, SLUICE_OK);
     assert_int_equal(stage_holder(&s, "k")->fence, t.grant.fence);
     assert_true(left(0, "k", t.grant.fence) > 2000);
+}
+
+UNIT_TEST(a_late_grant_that_cannot_be_extended_is_released)
+{
+    struct sl_ticket t;
+    acquire(0, "k", &once, &t);
+    stage_settle(&s);
+    stage_serve(&s, 0, SL_ENGINE_LEASES);
+    uint64_t fence = stage_holder(&s, "k")->fence;
+    stage_holder(&s, "k")->asked = true;
+    s.now_ms += 2000;
+    stage_deliver(&s, 0, SL_ENGINE_LEASES);
+    stage_pass(&s, 200); /* Less than the rest of that lease. */
+    assert_true(t.done);
+    assert_true(t.grant.fence > fence);
+    assert_string_equal(events(0), "");
 }
 
 /* --- Events ---------------------------------------------------------------------------------- */
