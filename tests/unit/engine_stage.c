@@ -215,7 +215,8 @@ static void do_cancel(struct stage *s, struct stage_conn *c, const struct sl_arg
     sl_resp_integer(&c->out, n);
 }
 
-static void do_fence_command(struct stage *s, struct stage_conn *c, const struct sl_args *a)
+static void do_fence_command(struct stage *s, struct stage_conn *c,
+                             const struct sl_args *a)
 {
     char key[8] = {0};
     memcpy(key, a->at[1].at, a->at[1].n);
@@ -254,7 +255,8 @@ void stage_serve(struct stage *s, unsigned client, unsigned link)
 {
     struct stage_conn *c = &s->clients[client].conns[link];
     struct sl_args a;
-    while (c->established && !c->cut && sl_resp_next(c->reader, &a) == 1) execute(s, c, &a);
+    while (c->established && !c->cut && sl_resp_next(c->reader, &a) == 1)
+        execute(s, c, &a);
     serve_waiters(s);
 }
 

@@ -30,7 +30,7 @@ enum stage_state { STAGE_WAITS, STAGE_HELD, STAGE_ENDED };
 struct stage_request {
     char id[SL_ENGINE_ID_BYTES + 1], key[8];
     enum stage_state state;
-    uint64_t conn;   /* The number of the connection that gets the outcome. */
+    uint64_t conn; /* The number of the connection that gets the outcome. */
     sl_ms arrived_ms, deadline_ms, end_ms; /* SL_NEVER: no lease. */
     int64_t lease_ms;
     uint64_t fence;
@@ -44,8 +44,9 @@ struct stage_client {
 
 struct stage {
     sl_ms now_ms;
-    bool down;          /* The server accepts no connection. */
-    const char *error;  /* The reply to ACQUIRE, EXTEND, RELEASE and CANCEL; NULL: none. */
+    bool down; /* The server accepts no connection. */
+    const char
+        *error; /* The reply to ACQUIRE, EXTEND, RELEASE and CANCEL; NULL: none. */
     const char *denied; /* The reply to HELLO; NULL: none. */
     uint64_t conns, fences;
     struct stage_request requests[STAGE_IDS];

@@ -36,8 +36,9 @@ static void acquire(unsigned client, const char *key, const struct sluice_reques
 {
     *t = new_ticket();
     sl_list_init(&t->node);
-    assert_int_equal(sl_engine_acquire(&s.clients[client].engine, s.now_ms, key, r, 0, 1, t),
-                     SLUICE_OK);
+    assert_int_equal(
+        sl_engine_acquire(&s.clients[client].engine, s.now_ms, key, r, 0, 1, t),
+        SLUICE_OK);
 }
 
 static int release(unsigned client, const char *key, uint64_t fence)
@@ -45,7 +46,8 @@ static int release(unsigned client, const char *key, uint64_t fence)
     struct sl_ticket t = new_ticket();
     sl_list_init(&t.node);
     assert_int_equal(
-        sl_engine_release(&s.clients[client].engine, s.now_ms, key, fence, 1, &t), SLUICE_OK);
+        sl_engine_release(&s.clients[client].engine, s.now_ms, key, fence, 1, &t),
+        SLUICE_OK);
     stage_pass(&s, 100);
     assert_true(t.done);
     return t.status;
@@ -59,7 +61,7 @@ static int64_t left(unsigned client, const char *key, uint64_t fence)
 /* The events of a client, in order, as text. */
 static const char *events(unsigned client)
 {
-    static const char *const names[] = {"",        "asked",   "withdrawn",  "stolen",
+    static const char *const names[] = {"",        "asked",  "withdrawn",  "stolen",
                                         "expired", "broken", "unreachable"};
     static char text[200];
     struct sl_client_watch *w;
@@ -79,13 +81,10 @@ static void nothing(void *arg, const struct sluice_event *e)
     (void)e;
 }
 
-static const struct sluice_request leased = {.wait_ms = 60000,
-                                             .lease_ms = 3000,
-                                             .on_event = nothing,
-                                             .keep_alive = 1};
-static const struct sluice_request once = {.wait_ms = 60000,
-                                           .lease_ms = 3000,
-                                           .on_event = nothing};
+static const struct sluice_request leased = {
+    .wait_ms = 60000, .lease_ms = 3000, .on_event = nothing, .keep_alive = 1};
+static const struct sluice_request once = {
+    .wait_ms = 60000, .lease_ms = 3000, .on_event = nothing};
 static const struct sluice_request session = {.wait_ms = 60000, .on_event = nothing};
 
 /* --- Requests ------------------------------------------------------------------------ */
@@ -169,8 +168,8 @@ UNIT_TEST(a_lost_reply_to_release_counts_as_released)
     acquire(0, "k", &leased, &t);
     stage_run(&s);
     sl_list_init(&released.node);
-    assert_int_equal(sl_engine_release(&s.clients[0].engine, s.now_ms, "k", t.grant.fence, 1,
-                                       &released),
+    assert_int_equal(sl_engine_release(&s.clients[0].engine, s.now_ms, "k",
+                                       t.grant.fence, 1, &released),
                      SLUICE_OK);
     stage_settle(&s);
     stage_serve(&s, 0, SL_ENGINE_LEASES);
@@ -206,8 +205,8 @@ UNIT_TEST(a_repeated_release_after_the_lease_is_not_reported_as_a_success)
     acquire(0, "k", &once, &t);
     stage_pass(&s, 4000);
     sl_list_init(&released.node);
-    assert_int_equal(sl_engine_release(&s.clients[0].engine, s.now_ms, "k", t.grant.fence, 1,
-                                       &released),
+    assert_int_equal(sl_engine_release(&s.clients[0].engine, s.now_ms, "k",
+                                       t.grant.fence, 1, &released),
                      SLUICE_OK);
     stage_settle(&s);
     stage_break(&s, 0, SL_ENGINE_LEASES);
@@ -237,8 +236,9 @@ UNIT_TEST(without_a_fence_release_finds_the_newest_grant_of_the_thread)
     acquire(0, "k", &leased, &t);
     stage_run(&s);
     sl_list_init(&other.node);
-    assert_int_equal(sl_engine_release(&s.clients[0].engine, s.now_ms, "k", 0, 2, &other),
-                     SLUICE_ENOTHELD);
+    assert_int_equal(
+        sl_engine_release(&s.clients[0].engine, s.now_ms, "k", 0, 2, &other),
+        SLUICE_ENOTHELD);
     assert_int_equal(release(0, "k", 0), SLUICE_OK);
     assert_null(stage_holder(&s, "k"));
 }
@@ -355,7 +355,8 @@ UNIT_TEST(a_request_begins_again_if_the_server_has_ended_its_id)
     stage_run(&s);
     acquire(0, "k", &session, &b);
     stage_run(&s);
-    s.requests[s.count - 1].state = STAGE_ENDED; /* Its connection was lost for too long. */
+    s.requests[s.count - 1].state =
+        STAGE_ENDED; /* Its connection was lost for too long. */
     stage_break(&s, 0, SL_ENGINE_SESSIONS);
     stage_pass(&s, 200);
     assert_false(b.done);
@@ -644,6 +645,7 @@ UNIT_TEST(leases_and_grants_without_one_have_different_connections)
     stage_pass(&s, 5000);
     assert_string_equal(events(0), "");
     assert_int_equal(left(0, "k", a.grant.fence), SLUICE_FOREVER);
+    assert_non_null(stage_holder(&s, "k"));
     assert_true(left(0, "l", b.grant.fence) > 0);
 }
 
@@ -713,7 +715,8 @@ static void step_slot(struct sl_random *rnd, unsigned client, struct slot *p)
         p->ticket = new_ticket();
         sl_list_init(&p->ticket.node);
         assert_int_equal(
-            sl_engine_release(e, s.now_ms, keys[p->key], p->fence, 1, &p->ticket), SLUICE_OK);
+            sl_engine_release(e, s.now_ms, keys[p->key], p->fence, 1, &p->ticket),
+            SLUICE_OK);
         p->state = RELEASING;
     }
 }
@@ -758,7 +761,8 @@ static void check_beliefs(void)
 
 static void disturb(struct sl_random *rnd)
 {
-    unsigned client = sl_random_below(rnd, STAGE_CLIENTS), link = sl_random_below(rnd, 2);
+    unsigned client = sl_random_below(rnd, STAGE_CLIENTS),
+             link = sl_random_below(rnd, 2);
     uint32_t what = sl_random_below(rnd, 100);
     if (what < 50) stage_break(&s, client, link);
     else if (what < 70) s.clients[client].conns[link].cut = true;
@@ -769,7 +773,8 @@ static void disturb(struct sl_random *rnd)
 
 static void random_step(struct sl_random *rnd)
 {
-    unsigned client = sl_random_below(rnd, STAGE_CLIENTS), link = sl_random_below(rnd, 2);
+    unsigned client = sl_random_below(rnd, STAGE_CLIENTS),
+             link = sl_random_below(rnd, 2);
     uint32_t what = sl_random_below(rnd, 1000);
     if (what < 200) step_slot(rnd, client, &slots[client][sl_random_below(rnd, SLOTS)]);
     else if (what < 450) stage_serve(&s, client, link);
@@ -794,8 +799,7 @@ static void heal(void)
         for (unsigned i = 0; i < STAGE_CLIENTS; i++) {
             collect(i);
             for (int n = 0; n < SLOTS; n++)
-                if (slots[i][n].state == HOLDING)
-                    step_slot(NULL, i, &slots[i][n]);
+                if (slots[i][n].state == HOLDING) step_slot(NULL, i, &slots[i][n]);
         }
     }
     for (unsigned i = 0; i < STAGE_CLIENTS; i++) {
@@ -808,7 +812,8 @@ static void heal(void)
 UNIT_TEST(random_clients_never_rely_on_a_grant_that_the_server_does_not_have)
 {
     const char *text = getenv("SLUICE_SEED");
-    uint64_t first = text != NULL ? strtoull(text, NULL, 10) : 1, seeds = text != NULL ? 1 : 60;
+    uint64_t first = text != NULL ? strtoull(text, NULL, 10) : 1,
+             seeds = text != NULL ? 1 : 60;
     for (uint64_t seed = first; seed < first + seeds; seed++) {
         struct sl_random rnd;
         print_message("# SLUICE_SEED=%llu\n", (unsigned long long)seed);

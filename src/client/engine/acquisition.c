@@ -347,8 +347,8 @@ void sl_acquisition_due(struct sl_engine *e, struct sl_client_acquisition *a)
         else if (a->call == NULL) send_command(e, a, SL_CALL_CANCEL);
     } else if (given_up) {
         bool asked = a->state == SL_ACQUISITION_PAUSES && a->failures > 0;
-        sl_acquisition_abandon(e, a, asked ? a->last_status
-                                            : sl_link_status(e, a->link));
+        sl_acquisition_abandon(e, a,
+                               asked ? a->last_status : sl_link_status(e, a->link));
     } else {
         assert(a->state == SL_ACQUISITION_PAUSES);
         send_command(e, a, SL_CALL_ACQUIRE);

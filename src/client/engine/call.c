@@ -441,5 +441,6 @@ void sl_call_due(struct sl_engine *e, struct sl_call *c)
     } else if (e->links[c->link].state < SL_LINK_GREETS)
         set_timer(e, c, e->now_ms); /* Another time limit applies to the connection. */
     else
-        sl_link_drop(e, c->link, SLUICE_EUNREACHABLE, "the server did not reply in time");
+        sl_link_drop(e, c->link, SLUICE_EUNREACHABLE,
+                     "the server did not reply in time");
 }
