@@ -589,6 +589,7 @@ static void extend(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
         return;
     }
     ksim_leases_extended(w, i, ksim_key(m->key), &v);
+    c->parked.replay = false;
     c->parked.before_ms = v.end_ms;
     ksim_limits_given(n, now.ms, m->lease_ms);
     ksim_audit_grant(w, i, c, m->fence, NULL);
