@@ -225,8 +225,8 @@ struct ksim_node {
     uint32_t ended_count;
     int64_t ready_us[KSIM_NODES];  /* when each node has handed over its ledger, */
     sl_ms complete_ms[KSIM_NODES]; /* since when that ledger has been complete; */
-    /* when the last request of each node arrived there, and when its route began. */
-    sl_ms asked_ms[KSIM_NODES], asked_here_ms[KSIM_NODES];
+    /* when the last request of each node on its route arrived there; INT64_MIN: none. */
+    sl_ms asked_ms[KSIM_NODES];
     uint32_t members;          /* The membership that it knows, as bits of ids; */
     uint32_t peers;            /* the nodes to which it may have links. */
     uint32_t last_keeper;      /* As the keeper: the last one, */

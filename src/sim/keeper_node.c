@@ -76,9 +76,9 @@ void ksim_node_start(struct ksim_world *w, uint32_t i)
     n->confirmed_us = w->now_us;
     n->lost_ms = 0;
     n->invalid_term = 0;
-    memset(n->asked_ms, 0, sizeof n->asked_ms);
     n->watch_missed = true; /* A new watch reports the current term. */
     for (uint32_t o = 0; o < w->node_count; o++) {
+        n->asked_ms[o] = INT64_MIN;
         n->links[o].up = false;
         n->links[o].broken_us = -1;
         n->links[o].unsent = 0;

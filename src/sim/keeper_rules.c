@@ -307,16 +307,15 @@ void ksim_rules_not_held(struct ksim_world *w, uint32_t i)
                        o + 1);
 }
 
-/* The requests of a node have arrived there in the order in which it sends them. */
+/* The requests of a node have arrived there in the order in which it sends them. On a new route, it sends
+ * those that were not answered again. */
 void ksim_rules_asked(struct ksim_world *w, uint32_t i, const struct sl_guest *g)
 {
     struct ksim_node *n = &w->nodes[i];
     uint32_t o = g->node - 1;
-    sl_ms here_ms = n->f.guests.nodes[g->node].here_ms;
-    if (n->asked_here_ms[o] == here_ms && g->arrived_ms < n->asked_ms[o])
+    if (g->arrived_ms < n->asked_ms[o])
         KSIM_WRONG(w, "n%u counts a request of n%u as earlier than the one before",
                    i + 1, o + 1);
-    n->asked_here_ms[o] = here_ms;
     n->asked_ms[o] = g->arrived_ms;
 }
 
@@ -442,8 +441,10 @@ void ksim_rules_received(struct ksim_world *w, uint32_t i, uint32_t from,
     if (m->type == SL_FAILOVER_COME && open && !b->open && ledgers != 0 &&
         (ledgers >> from & 1) == 0)
         KSIM_WRONG(w, "n%u accepts n%u, whose ledger etcd does not name", i + 1, from);
-    if (m->type == SL_FAILOVER_COME && open && m->term == g->term)
+    if (m->type == SL_FAILOVER_COME && open && m->term == g->term) {
         check_guests(w, i, from, true);
+        w->nodes[i].asked_ms[from - 1] = INT64_MIN;
+    }
     if (m->type == SL_FAILOVER_READY && open) {
         check_guests(w, i, from, false);
         const struct sl_route *r = &w->nodes[from - 1].f.route;
