@@ -176,6 +176,9 @@ static void record(struct ksim_world *w, struct ksim_op *x)
     for (uint32_t i = 0; i < x->op.write_count; i++) {
         const struct ksim_item entry = {.key = x->op.writes[i].key,
                                         .value = x->op.writes[i].value};
+        KSIM_TRACE(w, "etcd: n%u %s %.*s", x->node + 1,
+                   entry.value.at == NULL ? "deletes" : "records", (int)entry.key.n,
+                   entry.key.at);
         ksim_map_put(&w->etcd.journal, x->op.writes[i].key, x->op.writes[i].value,
                      r->revision);
         ksim_leases_recorded(w, &entry);
