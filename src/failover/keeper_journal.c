@@ -350,15 +350,21 @@ static int restore_grant(struct sl_keeper_journal *k, struct sl_now now,
         end_item(k, SL_ITEM_GRANT, item->key, item->fence);
         return SLUICE_OK;
     }
-    struct grant_bound *b = make_bound(k, item->fence);
-    if (b == NULL) return SLUICE_ENOMEM;
+    struct grant_bound *b = find_bound(k, item->fence);
     uint64_t hash = sl_hash(k->settings.hash_key, item->value.at, item->value.n);
+    if (b != NULL && b->value_hash == hash)
+        return SLUICE_OK; /* This keeper has written the entry, and knows the expiry exactly. */
+    /* Only then store the bound: if the lease has just expired, because a node has reported an earlier
+     * expiry, the table first tells end_grant(), which would delete an entry with a bound. */
+    int status = sl_table_restore(k->settings.table, now, &v, item->key);
+    if (status != SLUICE_OK) return status;
+    b = make_bound(k, item->fence);
+    if (b == NULL) return SLUICE_ENOMEM;
     if (b->bound_ms == 0) {
         b->bound_ms = item->expiry_ms;
         b->value_hash = hash;
-    } else if (b->value_hash == hash)
-        return SLUICE_OK; /* This keeper has written the entry, and knows the expiry exactly. */
-    return sl_table_restore(k->settings.table, now, &v, item->key);
+    }
+    return SLUICE_OK;
 }
 
 static int restore_mark(struct sl_keeper_journal *k, struct sl_now now,
