@@ -288,7 +288,7 @@ bool sl_failover_reclaim_own(struct sl_failover *f, struct sl_now now, sl_ms *gi
     const struct sl_grant_view v = sl_record_view(x, now.ms);
     bool added;
     sl_guests_reported(&f->guests, now, &v, x->key);
-    if (x->end_ms > now.ms && (x->leased || n != NULL) &&
+    if (x->end_ms > now.ms && !x->unanswered && (x->leased || n != NULL) &&
         !sl_guests_withdrew(&f->guests, x->key, &v) &&
         sl_guests_reclaim(&f->guests, now, n == NULL ? NULL : n->session, NULL, &v,
                           x->key, &added) &&

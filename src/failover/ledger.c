@@ -83,6 +83,7 @@ bool sl_ledger_put(struct sl_ledger *l, const struct sl_record *r,
     sl_list_init(&n->of_conn);
     if (old != NULL) {
         n->session = old->session;
+        n->unanswered = n->unanswered && old->unanswered;
         /* A lease never becomes shorter, and the report of an earlier extension may arrive late. */
         if (old->leased && n->leased && old->end_ms > n->end_ms)
             n->end_ms = old->end_ms;

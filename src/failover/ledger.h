@@ -28,6 +28,8 @@ struct sl_record {
     sl_fence fence;
     uint64_t origin; /* Of a client of another node; 0: unknown. */
     bool shared, leased;
+    bool
+        unanswered; /* No reply that shows this grant to a client of this node has arrived yet. */
     uint32_t units, per, buckets;
     int32_t priority;
     /* A lease is valid until sure_ms at least, and end_ms at most; without a lease: SL_NEVER. */
@@ -41,7 +43,8 @@ struct sl_record {
 void sl_ledger_init(struct sl_ledger *l, struct sl_hash_key key);
 
 /* Add a record, or replace the record with the same fence. A replaced record keeps its connection,
- * and each of its times that is later; it also keeps its client if the new record does not name one.
+ * and each of its times that is later; it also keeps its client if the new record does not name one, and
+ * it stays answered.
  * Returns false if out of memory. Copies bytes. */
 bool sl_ledger_put(struct sl_ledger *l, const struct sl_record *r,
                    struct sl_list *of_conn);

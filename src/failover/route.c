@@ -224,8 +224,8 @@ void sl_route_knows(struct sl_route_session *n, sl_fence fence)
 
 /* The node will not learn the outcome of an ACQUIRE that it has sent. If the keeper has reported a
  * grant, forget it; if the keeper may have granted a lease, withdraw it. The session gets another
- * origin, so the withdrawal never matches a later grant. A grant with an id is not withdrawn, because the
- * client may have received it through another node, which then has a record too. */
+ * origin, so the withdrawal never matches a later grant. A lease with an id stays: the client may receive
+ * it in the reply to another attempt. */
 static void withdraw_grant(struct sl_route *r, sl_ms now_ms, struct sl_route_request *q)
 {
     struct sl_route_session *n = q->session;
@@ -234,7 +234,8 @@ static void withdraw_grant(struct sl_route *r, sl_ms now_ms, struct sl_route_req
                               ? NULL
                               : sl_ledger_find(&r->ledger, q->unanswered);
     q->unanswered = 0;
-    if (x != NULL) sl_ledger_drop(&r->ledger, x);
+    /* If it has no lease, another attempt may have moved it to its own session. */
+    if (x != NULL && !q->named && x->session == n->id) sl_ledger_drop(&r->ledger, x);
     if (q->named || q->lease_ms == 0 || n->origin == 0) return;
     sl_withdrawn_add(&r->withdrawn, n->origin, q->key, n->known_fence,
                      sl_ms_after(now_ms + LATE_GRANT_MS, q->lease_ms));

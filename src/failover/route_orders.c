@@ -126,7 +126,8 @@ static bool introduce(struct sl_route *r, struct sl_record *x,
     return true;
 }
 
-/* Hand over the next record. The records that were handed over are at the end of the list. */
+/* Hand over the next record. The records that were handed over are at the end of the list. The keeper may
+ * not have acknowledged a grant that no client here has received, so drop its record. */
 static void next_record(struct sl_route *r, sl_ms now_ms, struct sl_route_order *out)
 {
     struct sl_record *x = sl_list_empty(&r->ledger.all)
@@ -138,6 +139,11 @@ static void next_record(struct sl_route *r, sl_ms now_ms, struct sl_route_order 
                                                  .ms = now_ms - r->complete_ms});
         r->handing = r->has_lost = false;
         r->open = true;
+        return;
+    }
+    if (x->unanswered) {
+        sl_ledger_drop(&r->ledger, x);
+        *out = (struct sl_route_order){.type = SL_ROUTE_ORDER_NONE};
         return;
     }
     struct sl_route_session *n = x->session == 0 ? NULL

@@ -65,6 +65,8 @@ static void receive_reply(struct sl_route *r, struct sl_route_request *q, uint64
         o.late = true;
         o.fence = q->unanswered;
     }
+    struct sl_record *x = sl_ledger_find(&r->ledger, q->unanswered);
+    if (x != NULL) x->unanswered = false;
     sl_route_knows(n, q->unanswered);
     q->unanswered = 0;
     note_transaction(q, tx);
@@ -160,8 +162,9 @@ static void receive_held(struct sl_route *r, sl_ms now_ms,
     struct sl_record x = sl_record_of(m->key, &v, fresh ? n->id : 0,
                                       last_end(now_ms, v.left_ms),
                                       sure_end(q->sent_ms, m->ms, v.left_ms));
+    x.unanswered = q->verb == SL_ROUTE_ACQUIRE;
     put_record(r, now_ms, &x, fresh ? &n->held : NULL);
-    if (fresh) q->unanswered = v.fence;
+    if (x.unanswered) q->unanswered = v.fence;
 }
 
 /* Handle NOTE: a grant of a client of the keeper's own node, or one that this ledger lacks. */

@@ -295,13 +295,19 @@ UNIT_TEST(a_new_keeper_reclaims_the_grants_of_its_own_clients)
     x.key = text("withdrawn");
     assert_true(sl_withdrawn_add(&node.route.withdrawn, 77, x.key, 13, SL_NEVER));
     sl_ledger_put(&node.route.ledger, &x, NULL);
+    x.fence = 15;
+    x.origin = 0;
+    x.unanswered = true; /* The last keeper may not have acknowledged it. */
+    x.key = text("unanswered");
+    sl_ledger_put(&node.route.ledger, &x, NULL);
     assert_false(sl_failover_reclaim_own(&node, now, &given_ms)); /* Not the keeper. */
     lead();
     sl_ms given = 0;
     while (sl_failover_reclaim_own(&node, now, &given_ms)) given += given_ms;
     assert_int_equal(given, 9000);
     assert_true(is_held("leased") && is_held("unleased"));
-    assert_false(is_held("left") || is_held("expired") || is_held("withdrawn"));
+    assert_false(is_held("left") || is_held("expired") || is_held("withdrawn") ||
+                 is_held("unanswered"));
     assert_true(sl_session_holds(&clients[2]));
     assert_int_equal(node.route.ledger.by_fence.count, 0);
 }

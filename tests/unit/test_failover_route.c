@@ -642,12 +642,110 @@ UNIT_TEST(a_grant_with_an_id_is_not_withdrawn)
         RECEIVE(HERE, .term = 8);
         /* The node does not report a grant that the keeper may not have acknowledged. */
         assert_string_equal(
-            orders(), leaves == 1
-                          ? "CLOCK 1000\nREADY\n"
-                          : "CLOCK 1000\nREADY\ndescribe 1\nDO 1 waited 0: ACQUIRE\n");
+            orders(),
+            leaves == 1
+                ? "CLOCK 1000\nnothing\nREADY\n"
+                : "CLOCK 1000\nnothing\nREADY\ndescribe 1\nDO 1 waited 0: ACQUIRE\n");
         assert_int_equal(route.ledger.by_fence.count, 0);
         if (leaves == 0) leave(1);
     }
+}
+
+/* The clients 1 and 2 are connections that repeat one acquisition. The keeper grants it to client 2, and
+ * reports it for both. */
+static void acquire_twice(sl_ms lease_ms)
+{
+    open_route(7);
+    for (uint64_t i = 1; i <= 2; i++)
+        SUBMIT(i, "ACQUIRE", .verb = SL_ROUTE_ACQUIRE, .key = text("k"),
+               .lease_ms = lease_ms, .named = lease_ms > 0);
+    orders();
+    for (uint64_t i = 2; i >= 1; i--)
+        RECEIVE(HELD, .session = i, .yes = i == 2, .key = text("k"),
+                .grant = {.fence = 5, .leased = true, .left_ms = lease_ms});
+}
+
+/* Returns what the node reports to the next keeper. */
+static const char *hand_over(void)
+{
+    sl_route_keeper(&route, now, 3, 8);
+    orders();
+    RECEIVE(HERE, .term = 8);
+    return orders();
+}
+
+static const char reported[] =
+    "CLOCK 1000\nCLIENT ann\nRECLAIM 0 k 5 left 10025\nREADY\n";
+
+UNIT_TEST(a_grant_stays_in_the_ledger_if_another_attempt_was_answered)
+{
+    acquire_twice(10000);
+    RECEIVE(SAY, .session = 1, .what = SL_SAY_LAST, .bytes = text("*6"));
+    leave(2);
+    assert_string_equal(hand_over(), reported);
+}
+
+UNIT_TEST(a_grant_stays_in_the_ledger_if_another_attempt_is_answered_later)
+{
+    acquire_twice(10000);
+    leave(2);
+    RECEIVE(SAY, .session = 1, .what = SL_SAY_LAST, .bytes = text("*6"));
+    assert_string_equal(hand_over(), reported);
+}
+
+UNIT_TEST(an_answered_grant_stays_in_the_ledger_if_a_later_attempt_is_not_answered)
+{
+    acquire_twice(10000);
+    RECEIVE(SAY, .session = 1, .what = SL_SAY_LAST, .bytes = text("*6"));
+    RECEIVE(HELD, .session = 2, .key = text("k"),
+            .grant = {.fence = 5, .leased = true, .left_ms = 10000});
+    leave(1);
+    leave(2);
+    assert_string_equal(hand_over(), reported);
+}
+
+UNIT_TEST(an_extension_shows_that_the_client_has_the_grant)
+{
+    acquire_twice(10000);
+    leave(1);
+    leave(2);
+    SUBMIT(3, "EXTEND");
+    orders();
+    RECEIVE(HELD, .session = 3, .key = text("k"),
+            .grant = {.fence = 5, .leased = true, .left_ms = 10000});
+    RECEIVE(SAY, .session = 3, .what = SL_SAY_LAST, .bytes = text(":10000"));
+    assert_string_equal(hand_over(), reported);
+}
+
+UNIT_TEST(a_repeated_grant_that_was_not_acknowledged_is_not_handed_over)
+{
+    open_route(7);
+    SUBMIT(1, "ACQUIRE", .verb = SL_ROUTE_ACQUIRE, .key = text("k"), .lease_ms = 10000,
+           .named = true);
+    orders();
+    RECEIVE(HELD, .session = 1, .key = text("k"),
+            .grant = {.fence = 5, .leased = true, .left_ms = 10000});
+    leave(1);
+    assert_string_equal(hand_over(), "CLOCK 1000\nnothing\nREADY\n");
+}
+
+/* A repeated attempt moves a grant without a lease to its own connection. */
+UNIT_TEST(a_grant_that_has_moved_stays_when_its_first_connection_closes)
+{
+    const sl_fence gone[] = {5};
+    open_route(7);
+    for (uint64_t i = 1; i <= 2; i++)
+        SUBMIT(i, "ACQUIRE", .verb = SL_ROUTE_ACQUIRE, .key = text("k"));
+    orders();
+    for (uint64_t i = 1; i <= 2; i++) {
+        RECEIVE(GONE, .gone = gone, .gone_count = 1);
+        RECEIVE(HELD, .session = i, .yes = true, .key = text("k"),
+                .grant = {.fence = 5});
+    }
+    leave(1);
+    RECEIVE(SAY, .session = 2, .what = SL_SAY_LAST, .bytes = text("*6"));
+    assert_string_equal(hand_over(),
+                        "CLOCK 1000\ndescribe 2\nRECLAIM 2 k 5 left -1\nREADY\n");
 }
 
 UNIT_TEST(a_withdrawal_spares_the_grants_that_the_client_knows)
