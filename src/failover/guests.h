@@ -18,7 +18,7 @@
 #include "failover/witness.h"
 
 /* A new keeper waits at most this long for the reports of other nodes. Meanwhile, commands about locks
- * wait, except ACQUIRE. */
+ * wait, except ACQUIRE without a REQUEST id. */
 #define SL_REPORTS_MS 1000
 /* When the link to a node ends, the grants without a lease of its clients linger for at least this
  * time. */

@@ -153,6 +153,7 @@ static bool record_grant(struct sl_keeper_journal *k, const struct sl_grant_chan
     struct sl_grant_view v = c->grant;
     struct sl_bytes value;
     struct grant_bound *b = make_bound(k, v.fence);
+    assert(!k->reads); /* The entry of an earlier keeper may have a later bound. */
     sl_ms end_ms = to_journal_time(k, k->now_ms, v.end_ms);
     sl_ms bound_ms = round_up(end_ms, step);
     /* The next keeper restores the lease until the bound, and for longer by up to 1 in 499 for its clock. */
@@ -350,20 +351,14 @@ static int restore_grant(struct sl_keeper_journal *k, struct sl_now now,
         end_item(k, SL_ITEM_GRANT, item->key, item->fence);
         return SLUICE_OK;
     }
-    struct grant_bound *b = find_bound(k, item->fence);
-    uint64_t hash = sl_hash(k->settings.hash_key, item->value.at, item->value.n);
-    if (b != NULL && b->value_hash == hash)
-        return SLUICE_OK; /* This keeper has written the entry, and knows the expiry exactly. */
-    /* Only then store the bound: if the lease has just expired, because a node has reported an earlier
-     * expiry, the table first tells end_grant(), which would delete an entry with a bound. */
+    /* Restore the grant before the bound is stored: if the lease has just expired, because a node has reported
+     * an earlier expiry, the table first tells end_grant(), which would delete an entry with a bound. */
     int status = sl_table_restore(k->settings.table, now, &v, item->key);
     if (status != SLUICE_OK) return status;
-    b = make_bound(k, item->fence);
+    struct grant_bound *b = make_bound(k, item->fence);
     if (b == NULL) return SLUICE_ENOMEM;
-    if (b->bound_ms == 0) {
-        b->bound_ms = item->expiry_ms;
-        b->value_hash = hash;
-    }
+    b->bound_ms = item->expiry_ms;
+    b->value_hash = sl_hash(k->settings.hash_key, item->value.at, item->value.n);
     return SLUICE_OK;
 }
 

@@ -681,7 +681,8 @@ void ksim_serve(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
     struct sl_route *r = &n->f.route;
     uint32_t verb = c->command.verb;
     bool complete = verb == KSIM_EXTEND || verb == KSIM_RELEASE || verb == KSIM_READ ||
-                    verb == KSIM_BREAK || verb == KSIM_DRAIN || verb == KSIM_CANCEL;
+                    verb == KSIM_BREAK || verb == KSIM_DRAIN || verb == KSIM_CANCEL ||
+                    (verb == KSIM_ACQUIRE && c->command.id[0] != '\0');
     bool of_locks = complete || verb == KSIM_ACQUIRE;
     bool here = r->leads && (n->f.guests.reports_until_ms == 0 || !complete) &&
                 !(n->f.resigning && of_locks);

@@ -453,6 +453,26 @@ def a_repeated_request_gets_its_grant_from_the_next_keeper(t):
         check_error(b("ACQUIRE", "long", "LEASE", 1000, "REQUEST", id_), "MISMATCH")
 
 
+@test
+def a_repeated_request_learns_the_expiry_that_the_journal_has(t):
+    """The node of the client does not know that the lease was extended through the keeper."""
+    with trio(t) as (live, keeper, one, two):
+        id_ = b"an id of 16 byte"
+        own, a, b = live.clients(keeper, one, two)
+        fence = fence_of(a("ACQUIRE", "k", "LEASE", 60000, "REQUEST", id_))
+        check(own("EXTEND", "k", fence, 3600000), 3600000)
+        live[keeper].pause()
+        for c in (a, b):  # The next keeper has these requests from the beginning.
+            c.send("ACQUIRE", "k", "LEASE", 60000, "WAIT", 30000, "REQUEST", id_)
+        for i in (one, two):
+            until(lambda: live.number(i, "forwarded_waiting") == 1, "it waits")
+        live[keeper].kill()
+        for c in (a, b):
+            got = c.reply()
+            check((fence_of(got), got[5]), (fence, 1))
+            check_that(got[2] > 3500000, "the lease lasts for another %d ms" % got[2])
+
+
 def outcome(c, key, id_):
     got = c.push()
     check(got[:4], [b"lock", key.encode(), b"outcome", id_])

@@ -508,15 +508,6 @@ UNIT_TEST(a_reported_lease_is_not_certainly_valid_until_its_bound)
     assert_true(left_of(y, "k") > 1024);
 }
 
-UNIT_TEST(a_keeper_does_not_restore_an_entry_that_it_has_written)
-{
-    struct keeper *x = &keepers[0];
-    assert_true(sl_keeper_journal_begin(&x->k, x->now.ms, stored_ms));
-    repeat_reported(x);
-    assert_int_equal(read_page(x, ROWS), SLUICE_OK);
-    assert_true(left_of(x, "k") < 16000);
-}
-
 UNIT_TEST(what_was_released_is_not_restored)
 {
     struct keeper *x = first();

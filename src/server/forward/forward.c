@@ -144,8 +144,10 @@ bool sl_forward_must_decide(const struct request *r)
     if (!f->node.route.leads) return r->c->proxy == NULL;
     /* The next keeper answers it. A transaction ends with this keeper, and needs no authority. */
     if (f->node.resigning && r->verb < SL_VERB_TX) return true;
+    /* If a node has reported the grant of a repeated ACQUIRE, its journal may know a later expiry. */
+    bool repeats = r->verb == SL_VERB_ACQUIRE && r->id.n > 0;
     return f->node.guests.reports_until_ms != 0 &&
-           (r->command->flags & SL_COMPLETE) != 0;
+           (repeats || (r->command->flags & SL_COMPLETE) != 0);
 }
 
 void sl_forward_submit(struct arbiter *a, struct request *r)
