@@ -169,10 +169,18 @@ static void lose_power(struct ksim_world *w)
     }
 }
 
-/* The holder of a lock without a lease notices a little later that its session has ended. */
+/* The holder of a lock without a lease notices a little later that its session has ended. If it is a guest, its
+ * node may not have reported the grant yet. */
 static void excuse_holder(struct ksim_world *w, uint32_t i, const struct ksim_conn *c)
 {
     struct sl_grant_view v;
+    const struct ksim_conn *there =
+        c->is_guest ? ksim_conn_of_session(w, c->guest.node - 1, c->guest.id) : NULL;
+    if (there != NULL && !there->is_guest) {
+        const struct ksim_hold *h = &w->clients[there->client].hold;
+        if (h->is && h->lease_ms == 0 && h->dial == there->dial)
+            ksim_checker_closing(&w->checker, h->fence);
+    }
     for (uint32_t g = 0; g < w->checker.count; g++) {
         const struct ksim_grant *x = &w->checker.grants[g];
         if (x->held && !x->leased &&
@@ -210,18 +218,14 @@ void ksim_nemesis_close_guest(struct ksim_world *w, uint32_t i, uint32_t from,
                               uint64_t session)
 {
     const struct sl_guest *g = sl_guests_find(&w->nodes[i].f.guests, from, session);
-    const struct ksim_conn *there = ksim_conn_of_session(w, from - 1, session);
     if (g == NULL || !g->open || !ksim_has_fault(w, KSIM_FAULT_CLOSE) ||
         !sl_random_maybe(&w->random, 1000))
         return;
-    if (there != NULL && !there->is_guest) {
-        const struct ksim_hold *h = &w->clients[there->client].hold;
-        if (h->is && h->lease_ms == 0 && h->dial == there->dial)
-            ksim_checker_closing(&w->checker, h->fence);
-    }
     KSIM_TRACE(w, "nemesis: n%u closes session %llu of n%u", i + 1,
                (unsigned long long)session, from);
-    ksim_conn_close(w, i, sl_container_of(g, struct ksim_conn, guest), true);
+    struct ksim_conn *c = sl_container_of(g, struct ksim_conn, guest);
+    excuse_holder(w, i, c);
+    ksim_conn_close(w, i, c, true);
 }
 
 static void set_wall(struct ksim_world *w)
