@@ -174,8 +174,9 @@ static void lose_power(struct ksim_world *w)
 static void excuse_holder(struct ksim_world *w, uint32_t i, const struct ksim_conn *c)
 {
     struct sl_grant_view v;
-    const struct ksim_conn *there =
-        c->is_guest ? ksim_conn_of_session(w, c->guest.node - 1, c->guest.id) : NULL;
+    const struct ksim_conn *there = c->is_guest ? ksim_conn_of_session(
+                                                      w, c->guest.node - 1, c->guest.id)
+                                                : NULL;
     if (there != NULL && !there->is_guest) {
         const struct ksim_hold *h = &w->clients[there->client].hold;
         if (h->is && h->lease_ms == 0 && h->dial == there->dial)
