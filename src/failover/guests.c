@@ -541,15 +541,6 @@ static void release(struct sl_guests *g, struct sl_bytes key, sl_fence fence)
                                       .message = {.key = key, .fence = fence}});
 }
 
-/* Handle DROP: the client of a lease left before the reply. */
-static void receive_drop(struct sl_guests *g, struct sl_now now,
-                         const struct sl_failover_message *m)
-{
-    struct sl_grant_view v;
-    if (sl_table_inspect_grant(g->table, now, m->key, m->fence, &v) && v.leased)
-        release(g, m->key, m->fence);
-}
-
 /* Handle WITHDRAW: release the grant, if it is in the table; sl_guests_gone() then remembers its fence. If
  * it is not, another node may still report it, so remember the withdrawal until reports are no longer
  * accepted. */
@@ -628,7 +619,6 @@ void sl_guests_receive(struct sl_guests *g, struct sl_now now, uint32_t from,
             if (n != NULL) n->session->origin = m->origin;
             break;
         case SL_FAILOVER_WITHDRAW: receive_withdraw(g, now, m); break;
-        case SL_FAILOVER_DROP: receive_drop(g, now, m); break;
         case SL_FAILOVER_READY: receive_ready(g, now.ms, from, m->ms, linked); break;
         case SL_FAILOVER_NOTED: sl_witness_noted(&g->witness, m->fence); break;
         case SL_FAILOVER_CLOCK: receive_clock(g, now.ms, from, m->ms, linked); break;

@@ -14,11 +14,11 @@
  *     ORIGIN session origin
  *     CLIENT session name address          CLIENT 0 name address
  *     END session cut                      CUT session
- *     DROP session key fence               HELD session fresh age grant
- *     FAIL session command                 EVENT channel text
- *     LISTEN yes                           NOTE ms grant
- *     CLOCK ms                             GONE fence ...
- *     NOTED number                         MARK number
+ *     FAIL session command                 HELD session fresh age grant
+ *     LISTEN yes                           EVENT channel text
+ *     CLOCK ms                             NOTE ms grant
+ *     NOTED number                         GONE fence ...
+ *                                          MARK number
  *                                          COMPLETE
  *                                          QUIET ms node
  *     between all nodes: DOUBT term sight
@@ -66,7 +66,6 @@
     MESSAGE(ORIGIN, "so")                \
     MESSAGE(END, "sy")                   \
     MESSAGE(CUT, "s")                    \
-    MESSAGE(DROP, "skf")                 \
     MESSAGE(WITHDRAW, "okf")             \
     MESSAGE(LOST, "sf")                  \
     MESSAGE(FAIL, "sb")                  \

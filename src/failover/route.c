@@ -222,10 +222,21 @@ void sl_route_knows(struct sl_route_session *n, sl_fence fence)
     if (fence > n->known_fence) n->known_fence = fence;
 }
 
+/* Withdraw the grants of a request whose fence is above this one. The session gets another origin, so the
+ * withdrawal never matches a later grant. */
+static void withdraw_above(struct sl_route *r, sl_ms now_ms, struct sl_route_request *q,
+                           sl_fence fence)
+{
+    struct sl_route_session *n = q->session;
+    if (n->origin == 0) return;
+    sl_withdrawn_add(&r->withdrawn, n->origin, q->key, fence,
+                     sl_ms_after(now_ms + LATE_GRANT_MS, q->lease_ms));
+    n->origin = n->origin_route = n->described_route = 0;
+}
+
 /* The node will not learn the outcome of an ACQUIRE that it has sent. If the keeper has reported a
- * grant, forget it; if the keeper may have granted a lease, withdraw it. The session gets another
- * origin, so the withdrawal never matches a later grant. A lease with an id stays: the client may receive
- * it in the reply to another attempt. */
+ * grant, forget it; if the keeper may have granted a lease, withdraw it. A lease with an id stays: the
+ * client may receive it in the reply to another attempt. */
 static void withdraw_grant(struct sl_route *r, sl_ms now_ms, struct sl_route_request *q)
 {
     struct sl_route_session *n = q->session;
@@ -236,10 +247,7 @@ static void withdraw_grant(struct sl_route *r, sl_ms now_ms, struct sl_route_req
     q->unanswered = 0;
     /* If it has no lease, another attempt may have moved it to its own session. */
     if (x != NULL && !q->named && x->session == n->id) sl_ledger_drop(&r->ledger, x);
-    if (q->named || q->lease_ms == 0 || n->origin == 0) return;
-    sl_withdrawn_add(&r->withdrawn, n->origin, q->key, n->known_fence,
-                     sl_ms_after(now_ms + LATE_GRANT_MS, q->lease_ms));
-    n->origin = n->origin_route = n->described_route = 0;
+    if (!q->named && q->lease_ms > 0) withdraw_above(r, now_ms, q, n->known_fence);
 }
 
 void sl_route_withdraw_own(struct sl_route *r, sl_ms now_ms, struct sl_session *s,
@@ -257,25 +265,13 @@ void sl_route_withdraw(struct sl_route *r, sl_ms now_ms, struct sl_route_request
     sl_route_end_request(r, q);
 }
 
-void sl_route_drop(struct sl_route *r, struct sl_record *x,
-                   struct sl_failover_message *out)
+void sl_route_take_back(struct sl_route *r, sl_ms now_ms, struct sl_route_request *q,
+                        sl_fence fence)
 {
-    *out = (struct sl_failover_message){.type = SL_FAILOVER_DROP,
-                                        .session = x->session,
-                                        .key = x->key,
-                                        .fence = x->fence};
-    free(r->spent);
-    sl_ledger_take(&r->ledger, x);
-    r->spent = x;
-}
-
-bool sl_route_take_back(struct sl_route *r, sl_fence fence,
-                        struct sl_failover_message *out)
-{
-    struct sl_record *x = fence == 0 ? NULL : sl_ledger_find(&r->ledger, fence);
-    if (x == NULL || !x->leased) return false;
-    sl_route_drop(r, x, out);
-    return true;
+    if (fence == 0 || q->lease_ms == 0) return;
+    struct sl_record *x = sl_ledger_find(&r->ledger, fence);
+    if (x != NULL) sl_ledger_drop(&r->ledger, x); /* Or there was no memory for it. */
+    withdraw_above(r, now_ms, q, fence - 1);
 }
 
 bool sl_route_failed(const struct sl_route *r, const struct sl_route_session *n,
@@ -583,7 +579,6 @@ void sl_route_free(struct sl_route *r)
     while (!sl_list_empty(&r->ledger.all))
         sl_ledger_drop(&r->ledger,
                        sl_container_of(r->ledger.all.next, struct sl_record, all));
-    free(r->spent);
     sl_withdrawn_free(&r->withdrawn);
     sl_index_free(&r->ledger.by_fence);
     sl_index_free(&r->by_id);

@@ -201,7 +201,6 @@ struct sl_route {
     bool come_due, clock_due, listen_due;
     uint64_t mark; /* Answer MARK with this number; 0: nothing to answer. */
     struct sl_record *described; /* The record whose client was sent; NULL: none. */
-    struct sl_record *spent;     /* A record that the last order borrows; owned. */
     bool has_order;              /* `order` comes before all others. */
     struct sl_route_order order;
     uint64_t forwarded, refused; /* Counters. */
@@ -264,10 +263,10 @@ void sl_route_withdraw_own(struct sl_route *r, sl_ms now_ms, struct sl_session *
 /* The client of the session knows the grant with this fence. */
 void sl_route_knows(struct sl_route_session *n, sl_fence fence);
 
-/* The client of a grant has left before the reply. Returns true if the caller must send *out to the
- * keeper. The key in *out is borrowed until the next call. */
-bool sl_route_take_back(struct sl_route *r, sl_fence fence,
-                        struct sl_failover_message *out);
+/* The client has left before the reply to this request, which is a grant with this fence: withdraw the grant.
+ * The caller calls sl_route_leave() next. */
+void sl_route_take_back(struct sl_route *r, sl_ms now_ms, struct sl_route_request *q,
+                        sl_fence fence);
 
 /* This node has rejected a command of the session's transaction. Returns true if the caller must
  * send *out to the keeper. Borrows the name. */

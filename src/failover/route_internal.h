@@ -21,11 +21,6 @@ void sl_route_end_request(struct sl_route *r, struct sl_route_request *q);
 /* The keeper has queued a request with NOTIFY. */
 void sl_route_queued(struct sl_route *r, struct sl_route_request *q);
 
-/* Take a record out of the ledger, and make the message that asks the keeper to release the grant.
- * The record is freed at the next call, because the message borrows its key. */
-void sl_route_drop(struct sl_route *r, struct sl_record *x,
-                   struct sl_failover_message *out);
-
 /* End the route: answer its unanswered requests, or queue them to be sent again. */
 void sl_route_end(struct sl_route *r, sl_ms now_ms);
 

@@ -226,8 +226,6 @@ static bool next_resumed(struct sl_route *r, struct sl_route_order *out)
 bool sl_route_next(struct sl_route *r, sl_ms now_ms, bool has_space,
                    struct sl_route_order *out)
 {
-    free(r->spent);
-    r->spent = NULL;
     if (r->has_order) {
         r->has_order = false;
         *out = r->order;

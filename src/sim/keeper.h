@@ -377,14 +377,13 @@ struct ksim_client {
 #define KSIM_MADE 512u
 struct ksim_made {
     sl_fence fence;
-    uint64_t term;      /* The term of the keeper. */
-    uint64_t number;    /* The request, */
-    uint32_t node;      /* the node of its client, */
-    uint64_t life;      /* and the life of that node. */
-    bool delivered;     /* That node has passed the reply to the client. */
-    bool replayed;      /* A later keeper has repeated the reply. */
-    uint64_t dropped;   /* That node has told the keeper on this link to release it. */
-    int64_t unknown_us; /* Since when no client can know of it; 0: one may. */
+    uint64_t term;         /* The term of the keeper. */
+    uint64_t number;       /* The request, */
+    uint32_t node;         /* the node of its client, */
+    uint64_t life;         /* and the life of that node. */
+    bool delivered;        /* That node has passed the reply to the client. */
+    bool replayed;         /* A later keeper has repeated the reply. */
+    int64_t unknown_us;    /* Since when no client can know of it; 0: one may. */
     uint64_t unknown_term; /* In which term. */
 };
 
@@ -845,7 +844,6 @@ void ksim_audit_unknown(struct ksim_world *w, uint32_t i);
 void ksim_audit_replayed(struct ksim_world *w, uint32_t i, sl_fence fence);
 void ksim_audit_delivered(struct ksim_world *w, sl_fence fence);
 /* A node tells the keeper to release a grant, because its client has left. */
-void ksim_audit_dropped(struct ksim_world *w, uint32_t i, sl_fence fence);
 /* Etcd is about to execute a commit. */
 void ksim_audit_commit(struct ksim_world *w, const struct ksim_op *op);
 

@@ -276,13 +276,6 @@ void ksim_audit_delivered(struct ksim_world *w, sl_fence fence)
     if (x->fence == fence) x->delivered = true;
 }
 
-void ksim_audit_dropped(struct ksim_world *w, uint32_t i, sl_fence fence)
-{
-    struct ksim_made *x = &w->made[ksim_slot(fence, KSIM_MADE)];
-    uint32_t keeper = w->nodes[i].f.route.keeper - 1;
-    if (x->fence == fence) x->dropped = w->nodes[i].links[keeper].number;
-}
-
 /* Whether a request still waits for its reply. */
 static bool is_pending(const struct ksim_world *w, uint32_t node, uint64_t number)
 {
@@ -301,11 +294,6 @@ static void check_unknown(struct ksim_world *w, uint32_t i, uint32_t key,
     struct ksim_made *x = &w->made[ksim_slot(v->fence, KSIM_MADE)];
     if (x->fence != v->fence || x->delivered) return;
     const struct ksim_node *n = &w->nodes[x->node];
-    /* A known gap: if the message is lost, the lease remains. */
-    if (x->dropped != 0 && (!n->links[i].up || n->links[i].number != x->dropped)) {
-        x->delivered = true;
-        return;
-    }
     if (!v->leased || !n->up || n->life != x->life || !has_reported(w, i, x->node) ||
         is_pending(w, x->node, x->number)) {
         x->unknown_us = 0;

@@ -235,12 +235,10 @@ static const char *text_of(enum sl_route_answer why)
 static void reply(struct ksim_world *w, uint32_t i, struct ksim_conn *c,
                   const struct sl_route_order *o)
 {
-    struct sl_failover_message m;
     c->place = KSIM_NOWHERE;
     if (o->late && ksim_conn_hung_up(w, c) && sl_random_maybe(&w->random, 5000)) {
-        ksim_audit_dropped(w, i, o->fence);
-        if (sl_route_take_back(&w->nodes[i].f.route, o->fence, &m))
-            ksim_net_send(w, i, w->nodes[i].f.route.keeper, &m);
+        sl_route_take_back(&w->nodes[i].f.route, ksim_node_now(w, i).ms, o->request,
+                           o->fence);
         ksim_conn_close(w, i, c, false);
         return;
     }

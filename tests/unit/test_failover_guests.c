@@ -325,18 +325,6 @@ UNIT_TEST(a_node_learns_that_the_keeper_has_closed_a_session)
     assert_string_equal(orders(), "2: CUT 5\n");
 }
 
-UNIT_TEST(a_grant_that_no_client_knows_is_released)
-{
-    lead(0);
-    come(2);
-    RECEIVE(2, DO, .session = 5, .bytes = text("x"), .last = true);
-    orders();
-    sl_fence fence = acquire(&session[0], "k", 30000);
-    RECEIVE(2, DROP, .session = 5, .key = text("k"), .fence = fence);
-    orders();
-    assert_false(is_held("k", fence));
-}
-
 /* Node 2 does not know whether a request of its client was granted. */
 UNIT_TEST(a_withdrawn_grant_is_released)
 {

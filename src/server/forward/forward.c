@@ -187,10 +187,7 @@ void sl_forward_withdraw(struct arbiter *a, struct request *r)
 void sl_forward_take_back(struct arbiter *a, struct request *r,
                           const struct sl_grant *g)
 {
-    struct sl_failover_message m;
-    (void)r;
-    if (sl_route_take_back(&a->s->forward->node.route, g->fence, &m))
-        send_to_keeper(a->s, &m);
+    sl_route_take_back(&a->s->forward->node.route, a->s->now.ms, &r->remote, g->fence);
 }
 
 bool sl_forward_is_brief(const struct arbiter *a, const struct request *r)
