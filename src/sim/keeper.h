@@ -196,6 +196,7 @@ struct ksim_node {
     int64_t killed_us;  /* When it was last killed. */
     int64_t guest_us;   /* When a guest could last be its witness. */
     int64_t alone_us;   /* When it last had a guest, or could not reach etcd. */
+    int64_t failed_us;  /* When one of its operations of etcd last failed. */
     int64_t unwell_us;  /* When it last was not able to be the keeper. */
     uint64_t resigns_term; /* The last term in which it began to resign. */
     int64_t paused_from_us, paused_us;

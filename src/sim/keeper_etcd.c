@@ -237,6 +237,7 @@ static void fail(struct ksim_world *w, struct ksim_op *x)
 {
     x->op.result = (struct sl_storage_result){.status = SLUICE_EIO};
     x->answered = true;
+    w->nodes[x->node].failed_us = w->now_us;
     /* A keeper whose renewals fail may be deposed, unless the storage fails for all. */
     if (w->now_us >= w->etcd.down_us) w->nodes[x->node].unwell_us = w->now_us;
     schedule(w, x, sl_random_between(&w->random, 1000, 1000000));

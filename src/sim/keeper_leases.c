@@ -400,20 +400,18 @@ void ksim_leases_resigns(struct ksim_world *w, uint32_t i, uint32_t ledgers)
     check_named(w, i, ledgers);
 }
 
-#define ALONE_US 7000000ll /* How long a keeper may wait for a witness. */
+#define ALONE_US 7000000ll   /* How long a keeper may wait for a witness, */
+#define RENEWED_US 2500000ll /* and for a renewal, after one has failed. */
 
 void ksim_leases_second(struct ksim_world *w, uint32_t i)
 {
     struct ksim_node *n = &w->nodes[i];
-    bool alone = true;
-    for (uint32_t o = 0; o < w->node_count; o++)
-        if (n->f.guests.nodes[o + 1].open) alone = false;
     int64_t since_us = w->now_us - ALONE_US;
-    if (!alone || n->f.resigning || w->now_us < w->etcd.down_us ||
-        w->now_us < w->etcd.slow_us || w->now_us < n->away_us ||
-        w->now_us < n->straggles_us || n->paused_us > since_us)
+    if (n->f.resigning || w->now_us < w->etcd.down_us || w->now_us < w->etcd.slow_us ||
+        w->now_us < n->away_us || w->now_us < n->straggles_us ||
+        n->paused_us > since_us)
         n->alone_us = w->now_us;
-    if (n->alone_us > since_us) return;
+    if (n->alone_us > since_us || n->failed_us > w->now_us - RENEWED_US) return;
     for (struct sl_list *x = n->conns.next; x != &n->conns; x = x->next) {
         const struct ksim_conn *c = sl_container_of(x, struct ksim_conn, all);
         if (c->place == KSIM_FOR_WITNESS && c->parked.since_us < since_us)
@@ -769,7 +767,10 @@ void ksim_leases_settled(struct ksim_world *w, uint32_t i,
         if (n->f.guests.nodes[o + 1].ready && n->f.guests.nodes[o + 1].clock_ms != 0)
             n->guest_us = w->now_us;
     for (uint32_t o = 0; o < w->node_count; o++)
-        if (n->f.guests.leads && n->f.guests.nodes[o + 1].open) n->open_ms[o] = now_ms;
+        if (n->f.guests.leads && n->f.guests.nodes[o + 1].open) {
+            n->open_ms[o] = now_ms;
+            n->alone_us = w->now_us;
+        }
     if (n->f.route.leads && stats->recovering_until_ms <= now_ms &&
         !sl_list_empty(&n->f.route.ledger.all))
         KSIM_WRONG(w, "n%u ends its wait before it has read its own ledger", i + 1);
