@@ -239,6 +239,8 @@ static void do_fence_command(struct stage *s, struct stage_conn *c,
 static void execute(struct stage *s, struct stage_conn *c, const struct sl_args *a)
 {
     s->commands++;
+    memmove(s->log, s->log + 1, sizeof s->log - 2);
+    s->log[sizeof s->log - 2] = a->at[0].at[0];
     if (is(a->at[0], "HELLO")) {
         if (s->denied != NULL) sl_resp_problem(&c->out, s->denied, "denied");
         else sl_resp_map(&c->out, 0);

@@ -53,6 +53,7 @@ struct stage {
     size_t count;
     struct stage_client clients[STAGE_CLIENTS];
     unsigned connects, commands; /* How often a client did this. */
+    char log[16];                /* The first letters of the last commands. */
 };
 
 void stage_begin(struct stage *s, uint32_t addresses, uint64_t seed);

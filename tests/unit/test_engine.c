@@ -400,6 +400,19 @@ UNIT_TEST(keep_alive_extends_a_lease_after_a_third)
     assert_in_range(s.commands, 2 + 18, 2 + 21);
 }
 
+UNIT_TEST(extensions_are_sent_before_requests)
+{
+    struct sl_ticket t, others[3];
+    acquire(0, "k", &leased, &t);
+    stage_run(&s);
+    s.clients[0].conns[SL_ENGINE_LEASES].full = true;
+    for (int i = 0; i < 3; i++) acquire(0, "l", &leased, &others[i]);
+    stage_pass(&s, 1010);
+    s.clients[0].conns[SL_ENGINE_LEASES].full = false;
+    stage_run(&s);
+    assert_string_equal(s.log + sizeof s.log - 5, "EAAA");
+}
+
 UNIT_TEST(without_keep_alive_a_lease_expires_after_its_event)
 {
     struct sl_ticket t;

@@ -48,8 +48,10 @@ static void set_timer(struct sl_engine *e, struct sl_call *c, sl_ms from_ms)
 
 void sl_call_submit(struct sl_engine *e, struct sl_call *c)
 {
+    struct sl_list *queue = &e->links[c->link].unsent;
     c->state = SL_CALL_UNSENT;
-    sl_list_append(&e->links[c->link].unsent, &c->node);
+    /* Extensions are urgent, and must not wait behind thousands of requests. */
+    sl_list_append(c->hold != NULL ? queue->next : queue, &c->node);
     set_timer(e, c, e->now_ms);
     sl_link_needed(e, c->link);
 }
