@@ -77,12 +77,20 @@ class Process:
                 raise TimeoutError("no %d lines %r: %r" % (count, word, self.lines[-5:]))
             data = self.popen.stdout.read()
             if data == b"":
-                raise EOFError("the process ended before %d lines %r: %r" % (count, word, self.lines[-5:]))
+                raise EOFError("the process ended after %d of %d lines %r: %r" % (
+                    len(found), count, word, self.lines[-5:]))
             *lines, self.rest = (self.rest + data).split(b"\n")
             self.lines += [line.decode().split() for line in lines]
 
     def signal(self, number):
         self.popen.send_signal(number)
+
+
+def ask(port, *words):
+    """The reply to a command, as it was received."""
+    with socket.create_connection(("127.0.0.1", port)) as s:
+        s.sendall(b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(w), w) for w in map(str.encode, words)))
+        return s.recv(65536)
 
 
 def start_server(server, directory):
@@ -111,7 +119,7 @@ class Scene:
         waiter = None
         try:
             holder.until("held")
-            waiter = Process(w.lockers, "wait", "127.0.0.1:%d" % w.port, str(KEYS), "60000")
+            waiter = Process(w.lockers, "wait", "127.0.0.1:%d" % w.port, str(KEYS), str(5 * PATIENCE_S * 1000))
             waiter.until("waiting")
             time.sleep(random.random() * w.lease_ms / 1000)  # any moment between two extensions
             if self.fault == "holder":
@@ -130,6 +138,9 @@ class Scene:
                 granted = waiter.until("granted", KEYS)
             holder.until("done")
             return self.judge(holder, {line[1]: (int(line[2]), int(line[3])) for line in granted})
+        except (TimeoutError, EOFError):
+            print("# %s\n# the holder: %r" % (ask(w.port, "EXPLAIN", "k0"), holder.lines[-5:]))
+            raise
         finally:
             for p in (holder, waiter):
                 if p is not None:
