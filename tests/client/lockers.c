@@ -1,6 +1,6 @@
 /* lockers.c - clients of a server or a cluster, for the tests in this directory.
  *
- *     lockers lost ADDRESSES CLIENTS ACQUIRES     clients acquire and release three locks
+ *     lockers lost ADDRESSES CLIENTS ACQUIRES LEASE_MS   clients acquire and release three locks
  *     lockers hold ADDRESSES KEYS LEASE_MS        hold locks until they are lost
  *     lockers wait ADDRESSES KEYS WAIT_MS         wait for locks, and release them
  *     lockers all ADDRESSES FILE ROUNDS SEED      acquire several locks at once
@@ -62,11 +62,11 @@ static struct sluice *open_service(const char *where)
 /* --- lost: no client is locked out by its own grant ------------------------------------ */
 
 #define LOST_KEYS 3
-#define LOST_LEASE_MS 60000
-#define LOST_WAIT_MS 20000
+#define LOST_WAIT_MS 30000
 
 static struct {
     struct sluice *s;
+    int64_t lease_ms;
     atomic_int left, granted, wrong, failed, cancelled;
     atomic_int holder[LOST_KEYS];
     _Atomic uint64_t fence[LOST_KEYS];
@@ -100,8 +100,10 @@ static void lost_round(int me, unsigned *seed)
     int key = (int)(rand_r(seed) % LOST_KEYS);
     struct sluice_cancel token = {0};
     struct sluice_grant g;
-    struct sluice_request r = {
-        .wait_ms = LOST_WAIT_MS, .lease_ms = LOST_LEASE_MS, .cancel = &token};
+    struct sluice_request r = {.wait_ms = LOST_WAIT_MS,
+                               .lease_ms = lost.lease_ms,
+                               .keep_alive = 1,
+                               .cancel = &token};
     pthread_t other;
     bool cancels = rand_r(seed) % 10 == 0;
     if (cancels && pthread_create(&other, NULL, cancel_soon, &token) != 0)
@@ -137,11 +139,12 @@ static void *lost_client(void *number)
     return NULL;
 }
 
-static int run_lost(const char *where, int clients, int acquires)
+static int run_lost(const char *where, int clients, int acquires, int64_t lease_ms)
 {
     pthread_t threads[64];
     if (clients > 64) return 2;
     lost.s = open_service(where);
+    lost.lease_ms = lease_ms;
     atomic_store(&lost.left, acquires);
     for (int i = 0; i < clients; i++)
         pthread_create(&threads[i], NULL, lost_client, (void *)(intptr_t)(i + 1));
@@ -441,8 +444,8 @@ int main(int argc, char **argv)
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (argc >= 5) {
         const char *mode = argv[1], *where = argv[2];
-        if (strcmp(mode, "lost") == 0)
-            return run_lost(where, atoi(argv[3]), atoi(argv[4]));
+        if (strcmp(mode, "lost") == 0 && argc >= 6)
+            return run_lost(where, atoi(argv[3]), atoi(argv[4]), atoll(argv[5]));
         if (strcmp(mode, "hold") == 0 && atoi(argv[3]) <= KEYS_MAX)
             return run_hold(where, atoi(argv[3]), atoll(argv[4]));
         if (strcmp(mode, "wait") == 0 && atoi(argv[3]) <= KEYS_MAX)
