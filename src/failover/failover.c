@@ -18,6 +18,7 @@ void sl_failover_receive(struct sl_failover *f, struct sl_now now, uint32_t from
     /* The previous keeper may send COME when it already knows that this node has claimed the next
      * term, and this node does not know it yet. Without the answer NOT, it would never try again. */
     bool from_keeper = from == f->route.keeper && !f->route.leads;
+    sl_keeper_journal_change(&f->journal, now.ms);
     linked &= ~(1u << f->guests.resigner); /* Its leases are in the journal. */
     if (m->type == SL_FAILOVER_COME) sl_takeover_bar(f);
     if (m->type == SL_FAILOVER_DOUBT)
@@ -137,6 +138,7 @@ void sl_failover_tick(struct sl_failover *f, sl_ms now_ms)
     sl_resign_go_on(f, now_ms);
     end_reading(f, now_ms);
     sl_takeover_tick(f, now_ms);
+    sl_keeper_journal_tidy(&f->journal, now_ms);
     if (sl_election_due(f->election) <= now_ms) sl_election_tick(f->election, now_ms);
     if (sl_route_due(&f->route) <= now_ms) sl_route_tick(&f->route, now_ms);
 }
@@ -281,6 +283,7 @@ bool sl_failover_reclaim_own(struct sl_failover *f, struct sl_now now, sl_ms *gi
     struct sl_ledger *l = &f->route.ledger;
     *given_ms = 0;
     if (!f->route.leads || sl_list_empty(&l->all)) return false;
+    sl_keeper_journal_change(&f->journal, now.ms);
     struct sl_record *x = sl_container_of(l->all.next, struct sl_record, all);
     struct sl_route_session *n = x->session == 0
                                      ? NULL
@@ -377,6 +380,11 @@ static bool withdrew(const void *guests, struct sl_bytes key,
     return sl_guests_withdrew(guests, key, v);
 }
 
+static void broke(void *guests, sl_ms now_ms, sl_fence fence)
+{
+    sl_guests_broke(guests, now_ms, fence, false);
+}
+
 bool sl_failover_init(struct sl_failover *f, const struct sl_failover_settings *s,
                       sl_ms now_ms)
 {
@@ -398,6 +406,7 @@ bool sl_failover_init(struct sl_failover *f, const struct sl_failover_settings *
                                                        .entries_max = s->entries_max,
                                                        .bytes_max = s->entry_bytes_max,
                                                        .withdrew = withdrew,
+                                                       .broke = broke,
                                                        .arg = &f->guests};
     return sl_keeper_journal_init(&f->journal, &journal);
 }

@@ -18,6 +18,16 @@ struct grant_bound {
     uint64_t position; /* When this position is durable, so is the bound; until then, */
     sl_ms durable_ms;  /* the bound in the storage is this one; 0: none. */
     uint64_t value_hash; /* Of the grant as it was recorded, without its times. */
+    bool broken;         /* The record says that the grant was broken or stolen. */
+};
+
+/* The entry of a grant that was broken or stolen, and has expired by the reports that the keeper has
+ * received during its wait. */
+struct kept_entry {
+    struct sl_list all;
+    sl_fence fence;
+    uint32_t key_bytes;
+    char key[];
 };
 
 /* --- The bounds ------------------------------------------------------------------------ */
@@ -153,7 +163,8 @@ static bool record_grant(struct sl_keeper_journal *k, const struct sl_grant_chan
     struct sl_grant_view v = c->grant;
     struct sl_bytes value;
     struct grant_bound *b = make_bound(k, v.fence);
-    assert(!k->reads); /* The entry of an earlier keeper may have a later bound. */
+    /* The entry of an earlier keeper may have a later bound. That of a broken grant has been read. */
+    assert(!k->reads || v.broken);
     sl_ms end_ms = to_journal_time(k, k->now_ms, v.end_ms);
     sl_ms bound_ms = round_up(end_ms, step);
     /* The next keeper restores the lease until the bound, and for longer by up to 1 in 499 for its clock. */
@@ -179,6 +190,7 @@ static bool record_grant(struct sl_keeper_journal *k, const struct sl_grant_chan
         b->bound_ms = bound_ms;
         b->position = sl_journal_last(k->rules);
         b->value_hash = hash;
+        b->broken = v.broken || v.stolen;
     } else if (b->bound_ms == 0) {
         drop_bound(k, b);
         return false;
@@ -186,9 +198,61 @@ static bool record_grant(struct sl_keeper_journal *k, const struct sl_grant_chan
     return true;
 }
 
+static void end_item(struct sl_keeper_journal *k, enum sl_item_kind kind,
+                     struct sl_bytes key, sl_fence fence)
+{
+    sl_journal_end(k->rules, (struct sl_now){.ms = k->now_ms}, kind, key, fence, true);
+}
+
+/* --- Broken grants that have expired ----------------------------------------------------- */
+
+static bool waits(const struct sl_keeper_journal *k)
+{
+    struct sl_table_stats stats;
+    sl_table_stats(k->settings.table, &stats);
+    return stats.recovering_until_ms > k->now_ms;
+}
+
+/* Keep the entry of a broken grant that has expired. Until the wait ends, another node may report a later
+ * expiry, to this keeper or to the next one, which must know that the grant was broken. Returns false if out
+ * of memory. */
+static bool keep_entry(struct sl_keeper_journal *k, struct sl_bytes key, sl_fence fence)
+{
+    struct kept_entry *x = malloc(sizeof *x + key.n);
+    if (x == NULL) return false;
+    x->fence = fence;
+    x->key_bytes = (uint32_t)key.n;
+    memcpy(x->key, key.at, key.n);
+    sl_list_append(&k->kept, &x->all);
+    return true;
+}
+
+/* Forget all kept entries. If `ends`, delete those of grants that are not held again. */
+static void forget_kept(struct sl_keeper_journal *k, bool ends)
+{
+    while (!sl_list_empty(&k->kept)) {
+        struct kept_entry *x = sl_container_of(k->kept.next, struct kept_entry, all);
+        if (ends && find_bound(k, x->fence) == NULL)
+            end_item(k, SL_ITEM_GRANT, (struct sl_bytes){x->key, x->key_bytes},
+                     x->fence);
+        sl_list_remove(&x->all);
+        free(x);
+    }
+}
+
+void sl_keeper_journal_tidy(struct sl_keeper_journal *k, sl_ms now_ms)
+{
+    if (sl_list_empty(&k->kept)) return;
+    k->now_ms = now_ms;
+    if (!waits(k)) forget_kept(k, true);
+}
+
+/* --- Changes of the table ------------------------------------------------------------------ */
+
 static bool put_grant(void *arg, const struct sl_grant_change *c)
 {
     struct sl_keeper_journal *k = arg;
+    sl_keeper_journal_tidy(k, k->now_ms);
     const struct sl_grant_view *v = &c->grant;
     sl_ms step = k->settings.volatile_ms < SL_BOUND_STEP_MS ? k->settings.volatile_ms
                                                             : SL_BOUND_STEP_MS;
@@ -199,12 +263,6 @@ static bool put_grant(void *arg, const struct sl_grant_change *c)
     return v->is_long;
 }
 
-static void end_item(struct sl_keeper_journal *k, enum sl_item_kind kind,
-                     struct sl_bytes key, sl_fence fence)
-{
-    sl_journal_end(k->rules, (struct sl_now){.ms = k->now_ms}, kind, key, fence, true);
-}
-
 static void end_grant(void *arg, struct sl_bytes key, sl_fence fence, sl_ms end_ms,
                       bool is_long)
 {
@@ -213,9 +271,10 @@ static void end_grant(void *arg, struct sl_bytes key, sl_fence fence, sl_ms end_
     struct grant_bound *b = k->bounds.count > 0 ? find_bound(k, fence) : NULL;
     /* Its entry may not have been read yet. If the grant has expired, the entry may have a later bound than
      * the node that reported the grant knew. Otherwise settings.withdrew() says that it has ended. */
-    bool unread = k->reads && end_ms > k->now_ms;
-    if (b == NULL && !unread) return;
+    bool expired = end_ms <= k->now_ms, broken = b != NULL && b->broken;
+    if (b == NULL && (!k->reads || expired)) return;
     if (b != NULL) drop_bound(k, b);
+    if (expired && broken && waits(k) && keep_entry(k, key, fence)) return;
     end_item(k, SL_ITEM_GRANT, key, fence);
 }
 
@@ -223,6 +282,7 @@ static void unleased_grant(void *arg, struct sl_bytes key, sl_fence fence)
 {
     struct sl_keeper_journal *k = arg;
     (void)fence;
+    sl_keeper_journal_tidy(k, k->now_ms);
     need(k, sl_journal_need(k->rules, key));
 }
 
@@ -347,6 +407,17 @@ static int restore_grant(struct sl_keeper_journal *k, struct sl_now now,
     v.is_long = v.leased = true;
     bool withdrawn = k->settings.withdrew != NULL &&
                      k->settings.withdrew(k->settings.arg, item->key, &v);
+    bool broken = v.broken || v.stolen;
+    if (broken && k->settings.broke != NULL)
+        k->settings.broke(k->settings.arg, now.ms, item->fence);
+    struct sl_grant_view held;
+    if (v.end_ms <= now.ms && broken && !withdrawn) {
+        if (!sl_table_inspect_grant(k->settings.table, now, item->key, item->fence,
+                                    &held))
+            return keep_entry(k, item->key, item->fence) ? SLUICE_OK : SLUICE_ENOMEM;
+        v.end_ms = held.end_ms; /* A node has reported a later expiry. */
+        v.unsure_ms = SL_NEVER;
+    }
     if (v.end_ms <= now.ms || withdrawn) {
         end_item(k, SL_ITEM_GRANT, item->key, item->fence);
         return SLUICE_OK;
@@ -359,6 +430,7 @@ static int restore_grant(struct sl_keeper_journal *k, struct sl_now now,
     if (b == NULL) return SLUICE_ENOMEM;
     b->bound_ms = item->expiry_ms;
     b->value_hash = sl_hash(k->settings.hash_key, item->value.at, item->value.n);
+    b->broken = broken;
     return SLUICE_OK;
 }
 
@@ -551,6 +623,7 @@ bool sl_keeper_journal_init(struct sl_keeper_journal *k,
                                                  .unmark = end_mark,
                                                  .drain = put_drain}};
     k->entries = calloc(s->entries_max, sizeof *k->entries);
+    sl_list_init(&k->kept);
     sl_index_init(&k->bounds, &by_fence, s->hash_key);
     return k->entries != NULL;
 }
@@ -581,6 +654,7 @@ void sl_keeper_journal_end(struct sl_keeper_journal *k)
     k->frame = (struct sl_bytes){0};
     k->written = k->writing = 0;
     sl_index_empty(&k->bounds, free);
+    forget_kept(k, false);
 }
 
 void sl_keeper_journal_free(struct sl_keeper_journal *k)

@@ -45,7 +45,9 @@ struct sl_keeper_journal_settings {
      * term; NULL: never. */
     bool (*withdrew)(const void *arg, struct sl_bytes key,
                      const struct sl_grant_view *v);
-    const void *arg;
+    /* An entry says that this grant was broken or stolen; NULL: nobody needs that. */
+    void (*broke)(void *arg, sl_ms now_ms, sl_fence fence);
+    void *arg;
 };
 
 struct sl_keeper_journal {
@@ -57,14 +59,15 @@ struct sl_keeper_journal {
     struct sl_table_recorder recorder;
     sl_ms begun_at_ms, begun_ms; /* At this time of the clock, journal time was this. */
     struct sl_index bounds;      /* The bounds of recorded grants, by fence. */
-    struct sl_buffer value;      /* The value of an item. */
-    bool reads;                  /* Entries of earlier terms are still being read, */
-    struct sl_buffer after;      /* those after this key. */
-    struct sl_bytes frame;       /* The records that are being written; n 0: none, */
-    size_t written, writing;     /* up to and including these offsets. */
-    bool writes;                 /* A write is under way, perhaps of an earlier term. */
-    sl_ms retry_ms;              /* The last write failed; repeat it at this time. */
-    struct sl_buffer text;       /* Keys and values of that write. */
+    struct sl_list kept;     /* Entries of broken grants that stay during the wait. */
+    struct sl_buffer value;  /* The value of an item. */
+    bool reads;              /* Entries of earlier terms are still being read, */
+    struct sl_buffer after;  /* those after this key. */
+    struct sl_bytes frame;   /* The records that are being written; n 0: none, */
+    size_t written, writing; /* up to and including these offsets. */
+    bool writes;             /* A write is under way, perhaps of an earlier term. */
+    sl_ms retry_ms;          /* The last write failed; repeat it at this time. */
+    struct sl_buffer text;   /* Keys and values of that write. */
     struct sl_storage_write *entries;
     uint32_t entry_count;
 };
@@ -115,6 +118,9 @@ bool sl_keeper_journal_covers(const struct sl_keeper_journal *k, sl_fence fence,
  * recorded. Call sl_table_walk_end() in any case. */
 int sl_keeper_journal_record_all(struct sl_keeper_journal *k, sl_ms now_ms,
                                  struct sl_table_walk *w, size_t max);
+
+/* If the wait of this keeper has ended, delete the entries of broken grants that have expired during it. */
+void sl_keeper_journal_tidy(struct sl_keeper_journal *k, sl_ms now_ms);
 
 /* Whether everything is durable, and no write is under way. */
 bool sl_keeper_journal_is_durable(const struct sl_keeper_journal *k);

@@ -132,15 +132,22 @@ static void note_durable(struct ksim_world *w, const struct ksim_item *entry,
     if (end_ms <= item.expiry_ms) x->durable_us = real_us(w, i, v.end_ms);
 }
 
-/* A keeper that has not read all entries does not know until when a lease lasts, so it records none. */
+/* A keeper that has not read all entries does not know until when a lease lasts, so it records none. It may record a
+ * broken grant, whose entry it has read. */
 static void check_read(struct ksim_world *w, const struct ksim_item *entry)
 {
     uint32_t i = w->etcd.term.node - 1;
     const struct sl_guests *g = &w->nodes[i].f.guests;
-    if (w->nodes[i].up && g->leads && g->term == w->etcd.term.term &&
-        g->reads_journal && ksim_fence_of(entry) != 0 && entry->value.at != NULL)
-        KSIM_WRONG(w, "n%u records fence %" PRIu64 " before it has read the journal",
-                   i + 1, ksim_fence_of(entry));
+    struct sl_grant_view v;
+    struct sl_item item;
+    size_t at = 0;
+    if (!w->nodes[i].up || !g->leads || g->term != w->etcd.term.term ||
+        !g->reads_journal || ksim_fence_of(entry) == 0 || entry->value.at == NULL ||
+        sl_record_next(entry->value, &at, &item) != 1 ||
+        !sl_grant_read(item.value, &v) || v.broken)
+        return;
+    KSIM_WRONG(w, "n%u records fence %" PRIu64 " before it has read the journal", i + 1,
+               ksim_fence_of(entry));
 }
 
 void ksim_leases_recorded(struct ksim_world *w, const struct ksim_item *entry)

@@ -7,6 +7,8 @@
 #include "test.h"
 
 #include "failover/failover.h"
+#include "journal/record.h"
+#include "locks/grant_record.h"
 #include "sluice.h"
 
 /* --- Node 1 of three, with three clients ----------------------------------------------------- */
@@ -408,6 +410,67 @@ UNIT_TEST(a_new_keeper_grants_nothing_if_the_journal_has_an_invalid_entry)
     sl_table_set_authority(table, SL_NEVER);
     assert_null(strstr(orders(), "read the journal"));
     assert_int_equal(acquire(&clients[1], "k", 1000), SLUICE_ERECOVERING);
+}
+
+static void receive_from_2(struct sl_failover_message m)
+{
+    const struct sl_bytes none = {NULL, 0};
+    sl_failover_receive(&node, now, 2, &m, none, none, linked);
+    orders();
+}
+
+/* Node 2 reports a lease. */
+static void report(sl_fence fence, sl_ms left_ms)
+{
+    receive_from_2((struct sl_failover_message){.type = SL_FAILOVER_RECLAIM,
+                                                .key = text("k"),
+                                                .grant = {.fence = fence,
+                                                          .leased = true,
+                                                          .units = 1,
+                                                          .per = 1,
+                                                          .buckets = 1,
+                                                          .left_ms = left_ms}});
+}
+
+/* The journal may know a later expiry. */
+UNIT_TEST(a_lease_that_expires_by_a_report_while_the_journal_is_read_keeps_its_entry)
+{
+    journal_waits = true;
+    lead_without_journal();
+    receive_from_2((struct sl_failover_message){.type = SL_FAILOVER_COME, .term = 5});
+    report(10, 100);
+    now.ms += 200;
+    report(11, 5000);
+    assert_int_equal(sl_journal_last(node.journal.rules), 0); /* Nothing to write. */
+}
+
+UNIT_TEST(a_grant_that_was_broken_in_an_earlier_term_is_reported_as_broken)
+{
+    static char key[] = "g0000000000000a";
+    struct sl_grant_view v = {.broken = true, .units = 1, .per = 1, .buckets = 1};
+    char value[100];
+    struct sl_buffer text_of_row = {0};
+    struct sl_item item = {.kind = SL_ITEM_GRANT,
+                           .key = text("k"),
+                           .fence = 10,
+                           .expiry_ms = 1, /* It has expired. */
+                           .bound_ms = 1};
+    uint32_t bad;
+    item.value = (struct sl_bytes){value, (size_t)(sl_grant_write(value, &v) - value)};
+    assert_int_equal(sl_record_put(&text_of_row, &item), SLUICE_OK);
+    const struct sl_storage_row row = {text(key), {text_of_row.at, text_of_row.n}};
+    const struct sl_storage_result r = {
+        .status = SLUICE_OK, .rows = &row, .row_count = 1};
+    journal_waits = true;
+    lead_without_journal();
+    receive_from_2((struct sl_failover_message){.type = SL_FAILOVER_COME, .term = 5});
+    now.ms += 1000;
+    assert_int_equal(sl_failover_journal_read(&node, now, 5, &r, &bad), SLUICE_OK);
+    report(10, 5000);
+    assert_true(sl_table_inspect_grant(table, now, text("k"), 10, &v) && v.broken);
+    sl_table_recover(table, 0);
+    orders();
+    sl_buffer_free(&text_of_row);
 }
 
 UNIT_TEST(a_long_lease_is_recorded_in_the_term_of_the_keeper)

@@ -645,6 +645,115 @@ UNIT_TEST(an_entry_is_kept_although_its_lease_expires_by_a_report_when_it_is_rea
     reads_longer_entry(y);
 }
 
+/* While a keeper waits, a node reports a lease of 100 ms, and an operator breaks it. Then it expires. */
+static void break_reported(struct keeper *x)
+{
+    const struct sl_grant_view v = {
+        .fence = 5, .leased = true, .units = 1, .per = 1, .buckets = 1, .left_ms = 100};
+    struct sl_ended past;
+    struct sl_effect e;
+    sl_table_set_fences(x->table, 1000, SL_FENCE_MAX);
+    sl_table_recover(x->table, SL_NEVER);
+    assert_int_equal(sl_table_reclaim(x->table, x->now, NULL, &v, text("k")),
+                     SLUICE_OK);
+    sl_keeper_journal_change(&x->k, x->now.ms);
+    assert_int_equal(sl_table_break(x->table, x->now, text("k"), 5, false, &past), 1);
+    sl_journal_await(x->k.rules, sl_journal_last(x->k.rules));
+    assert_int_equal(write_all(x), 1);
+    x->now.ms += VOLATILE + 200; /* The bound has passed, too. */
+    sl_keeper_journal_change(&x->k, x->now.ms);
+    while (sl_table_next(x->table, x->now, &e)) continue;
+    x->now.ms += SL_END_SYNC_MS;
+    sl_keeper_journal_tidy(&x->k, x->now.ms);
+    write_all(x);
+}
+
+/* Another node reports a later expiry of that lease. */
+static int report_later(struct keeper *x, bool broken)
+{
+    const struct sl_grant_view v = {.fence = 5,
+                                    .leased = true,
+                                    .broken = broken,
+                                    .units = 1,
+                                    .per = 1,
+                                    .buckets = 1,
+                                    .left_ms = 5000};
+    sl_keeper_journal_change(&x->k, x->now.ms);
+    return sl_table_reclaim(x->table, x->now, NULL, &v, text("k"));
+}
+
+UNIT_TEST(the_entry_of_a_broken_grant_that_has_expired_stays_until_the_wait_ends)
+{
+    struct keeper *x = first();
+    break_reported(x);
+    assert_int_equal(row_count, 1);
+    sl_table_recover(x->table, 0);
+    sl_keeper_journal_tidy(&x->k, x->now.ms);
+    x->now.ms += SL_END_SYNC_MS;
+    write_all(x);
+    assert_int_equal(row_count, 0);
+}
+
+UNIT_TEST(the_next_grant_of_a_key_waits_until_the_entry_of_a_broken_one_is_deleted)
+{
+    struct keeper *x = first();
+    break_reported(x);
+    sl_table_recover(x->table, 0);
+    acquire(x, "k", 5000);
+    assert_false(acknowledged(x));
+    write_all(x);
+    assert_true(acknowledged(x));
+    assert_int_equal(row_count, 0);
+    assert_true(sl_list_empty(&x->k.kept));
+}
+
+UNIT_TEST(the_entry_of_a_broken_grant_that_is_held_again_stays)
+{
+    struct keeper *x = first();
+    break_reported(x);
+    assert_int_equal(report_later(x, true), SLUICE_OK);
+    sl_table_recover(x->table, 0);
+    sl_keeper_journal_tidy(&x->k, x->now.ms);
+    x->now.ms += SL_END_SYNC_MS;
+    write_all(x);
+    assert_int_equal(row_count, 1);
+    assert_true(sl_table_holds(x->table, x->now, text("k"), 5));
+}
+
+static sl_fence broke; /* The last grant that an entry says is broken. */
+
+static void note_broke(void *arg, sl_ms now_ms, sl_fence fence)
+{
+    (void)arg, (void)now_ms;
+    broke = fence;
+}
+
+UNIT_TEST(an_expired_entry_says_that_a_grant_was_broken)
+{
+    for (int reported = 0; reported < 2; reported++) {
+        struct keeper *x = first(), *y = &keepers[1];
+        struct sl_grant_view v;
+        break_reported(x);
+        renew(x);
+        assert_true(sl_keeper_journal_begin(&y->k, y->now.ms, stored_ms));
+        sl_table_set_fences(y->table, (sl_fence)1 << 40, SL_FENCE_MAX);
+        sl_table_recover(y->table, SL_NEVER);
+        y->k.settings.broke = note_broke;
+        if (reported) assert_int_equal(report_later(y, false), SLUICE_OK);
+        broke = 0;
+        assert_int_equal(read_page(y, ROWS), SLUICE_OK);
+        assert_int_equal(broke, 5);
+        assert_int_equal(sl_table_inspect_grant(y->table, y->now, text("k"), 5, &v),
+                         reported);
+        if (reported) assert_true(v.broken && v.left_ms >= 5000);
+        y->now.ms += SL_END_SYNC_MS;
+        write_all(y);
+        assert_int_equal(row_count, 1);
+        teardown(NULL);
+        setup(NULL);
+    }
+}
+
 UNIT_TEST(the_end_of_a_grant_that_a_node_reported_is_recorded)
 {
     struct keeper *x = first();
