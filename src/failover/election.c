@@ -289,7 +289,8 @@ static sl_ms next_due(const struct sl_election *e)
 }
 
 /* If this call is much later than it was due, this node was suspended. It heard from
- * no node meanwhile, and must not count that time as silence of other nodes. */
+ * no node meanwhile, and must not count that time as silence of other nodes. A node that had closed its
+ * connection before may have been started again. */
 static void note_sleep(struct sl_election *e, sl_ms now)
 {
     sl_ms due = next_due(e);
@@ -297,7 +298,10 @@ static void note_sleep(struct sl_election *e, sl_ms now)
     if (due > now || now - due < SLEPT_MS) return;
     e->woke_ms = now;
     for (size_t i = 0; i < SL_ELECTION_NODES_MAX; i++)
-        if (e->at[i].sight != SL_PEER_UP) e->at[i].since_ms = now;
+        if (e->at[i].sight != SL_PEER_UP) {
+            e->at[i].sight = SL_PEER_SILENT;
+            e->at[i].since_ms = now;
+        }
 }
 
 /* Handle a term that the storage or its watch has reported. */

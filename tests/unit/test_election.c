@@ -431,6 +431,21 @@ UNIT_TEST(a_node_that_was_asleep_does_not_doubt)
     SAID("doubt up of 5\n");
 }
 
+/* The keeper may have been started again meanwhile. */
+UNIT_TEST(a_connection_that_was_closed_before_a_sleep_is_silent_after_it)
+{
+    ELECTION s = watcher();
+    SEES(2, CLOSED);
+    SAID("doubt closed of 5\n");
+    s->now += 60000;
+    election_passes(s, 0);
+    SAID("doubt up of 5\nread\n");
+    TERM_READ(2, 6, 9);
+    SAID("keeper 2 of 6\ndoubt up of 6\n");
+    SEES(2, CLOSED);
+    SAID("doubt closed of 6\n");
+}
+
 /* It waits for the answer to a read, so no other time is due. */
 UNIT_TEST(a_node_that_was_asleep_during_a_read_does_not_doubt)
 {
