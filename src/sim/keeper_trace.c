@@ -57,6 +57,9 @@ void ksim_trace_message(const struct ksim_world *w, const char *verb, uint32_t f
     if (m->key.n > 0)
         at += snprintf(text + at, sizeof text - (size_t)at, " %.*s", (int)m->key.n,
                        m->key.at);
+    if (m->name.n > 0)
+        at += snprintf(text + at, sizeof text - (size_t)at, " %.*s", (int)m->name.n,
+                       m->name.at);
     if (m->grant.leased)
         at += snprintf(text + at, sizeof text - (size_t)at, " left %" PRId64,
                        m->grant.left_ms);

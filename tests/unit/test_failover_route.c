@@ -494,6 +494,16 @@ UNIT_TEST(the_next_keeper_learns_the_grants_before_the_requests)
                                   "READY\ndescribe 3\nDO 3 waited 1000: three\n");
 }
 
+UNIT_TEST(a_client_that_was_named_on_an_old_route_is_forgotten)
+{
+    open_route(7);
+    RECEIVE(CLIENT, .name = text("bob"), .address = text("a"));
+    open_route(8);
+    RECEIVE(NOTE, .ms = 1000, .key = text("l"),
+            .grant = {.fence = 7, .leased = true, .left_ms = 10000});
+    assert_int_equal(sl_ledger_find(&route.ledger, 7)->name.n, 0);
+}
+
 UNIT_TEST(a_grant_that_has_ended_is_not_handed_over)
 {
     open_route(7);
