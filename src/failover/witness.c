@@ -83,9 +83,11 @@ struct sl_failover_message sl_note_for(const struct sl_guest_node *node, sl_ms n
                                        struct sl_bytes key,
                                        const struct sl_grant_view *v)
 {
+    /* The clock of the node may be slower than ours, by up to 1 in 500. */
+    sl_ms passed_ms = now_ms - node->clock_at_ms;
     return (struct sl_failover_message){.type = SL_FAILOVER_NOTE,
-                                        .ms = node->clock_ms +
-                                              (now_ms - node->clock_at_ms),
+                                        .ms = node->clock_ms + passed_ms -
+                                              (passed_ms + 499) / 500,
                                         .key = key,
                                         .grant = *v};
 }
