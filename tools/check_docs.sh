@@ -15,6 +15,7 @@
 #    and in the man page of sluice serve. The table has no other rows.
 # 8. A word in capital letters that these pages show in `BACKQUOTES` or in a transcript is a
 #    command, an option of a command, or the first word of an error.
+# 9. Each function of sluice.h from sluice_open() on is called in a program of examples/.
 set -eu
 [ "${1-}" != --help ] || { sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit 0; }
 here=$(cd "$(dirname "$0")" && pwd)
@@ -255,6 +256,14 @@ for page in README.md docs/server.md docs/leases.md docs/cluster.md docs/command
         while read -r name; do
             grep -qx -e "$name" "$work/words" || echo "$page: unknown command or option $name"
         done
+done >"$work/wrong"
+[ ! -s "$work/wrong" ] || say "$(cat "$work/wrong")"
+
+# ---- 9. examples of the functions ----
+
+sed -n '/^SLUICE_API.* \**sluice_open(/,$p' "$header" 2>/dev/null >"$work/rest.h"
+"$here/api_names" "$work/rest.h" | while read -r name; do
+    grep -q "\b$name(" examples/*.c 2>/dev/null || echo "examples: no program calls $name()"
 done >"$work/wrong"
 [ ! -s "$work/wrong" ] || say "$(cat "$work/wrong")"
 

@@ -50,6 +50,7 @@ def until_steps(t, p, above=0):
 def stopped(p):
     """It has stopped its work: after the callback, or because sluice_left() said so before."""
     check_that(" of %s steps done" % MANY in p.out, "it stopped its work; it printed %r" % p.out)
+    check(p.err, "", "its errors")
 
 def it_does_all_steps(t, name):
     s = t.server()
@@ -217,6 +218,19 @@ def a_program_that_loses_one_of_several_locks_releases_the_others(t):
         check(s.holders(key), 0, "holders")
 
 
+@test
+def the_events_of_a_lock_are_printed(t):
+    s = t.server()
+    p = t.start(os.path.join(EXAMPLES, "events"), "k", "127.0.0.1:%d" % s.port)
+    p.until_out("subscribe ")
+    run(t, s, "worker", "k", "1")
+    p.until_out("message released ")
+    check([line.split()[1] for line in p.out.splitlines()[1:]], ["granted", "released"])
+    s.kill()
+    check(p.status, 1, "its exit status")
+    check_that("CLOSED: " in p.out, "it says why")
+
+
 # ---- elections ----
 
 def leads(p, above=0):
@@ -240,6 +254,7 @@ def judge(candidates):
     """No candidate acts after the next one was elected, and none acts without leading."""
     acts = []
     for p in candidates:
+        check(p.err, "", "its errors")
         fence = None
         for line in p.out[:p.out.rfind("\n") + 1].splitlines():
             at, word, *rest = line.replace(",", "").split()

@@ -304,6 +304,13 @@ good_docs
 passes "docs: a small tree with complete documents is accepted" docs
 good_docs; echo 'SLUICE_API int sluice_new(void);' >>"$tree/include/sluice.h"
 fails "docs: a function without its section" 'no section for sluice_new' docs
+good_docs; printf 'SLUICE_API int sluice_open(void);\nSLUICE_API int sluice_go(int x);\n' >>"$tree/include/sluice.h"
+printf '.Ss sluice_open\n.Ss sluice_go\n' >>"$tree/man/sluice.h.3"
+mkdir -p "$tree/examples"; echo 'int main(void) { return sluice_open(); }' >"$tree/examples/a.c"
+fails "docs: a function that no example calls" 'no program calls sluice_go' docs
+echo 'int f(void) { return sluice_go(1); }' >>"$tree/examples/a.c"
+passes "docs: functions that examples call" docs
+rm -r "$tree/examples"
 good_docs; sed -i '/EFULL/d' "$tree/man/sluice.h.3"
 fails "docs: a status without its item" 'no item .*SLUICE_EFULL' docs
 good_docs; sed -i 's/-1 , FULL/-2 , FULL/' "$tree/man/sluice.h.3"
