@@ -143,6 +143,22 @@ for f in (it_does_all_steps,
         test_of("%s_%s" % (name, f.__name__), f, name)
 
 
+@test
+def the_program_of_the_page_about_clients_works(t):
+    s = t.server()
+    root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
+    with open(os.path.join(root, "docs/clients.md"), encoding="utf-8") as page:
+        text = re.search(r"^```c\n(.*?)^```$", page.read(), re.S | re.M)[1]
+    library = os.path.join(os.path.dirname(tap.program), "..")
+    p = t.run(os.environ.get("CC", "cc"), "-Wall", "-Wextra", "-Werror", t.write("print.c", text), "-o",
+              t.path("print"), "-I", os.path.join(root, "include"), "-L", library, "-lsluice",
+              "-Wl,-rpath," + library)
+    check((p.status, p.err), (0, ""), "the compiler")
+    p = t.run(t.path("print"), env={"SLUICE_SERVER": "127.0.0.1:%d" % s.port})
+    check([line.split(",")[0] for line in ended(p)], ["page 1", "page 2", "page 3", "OK"])
+    check(s.holders("printer"), 0, "holders")
+
+
 # ---- other locks ----
 
 @test
