@@ -425,19 +425,23 @@ struct sluice_options {
                            * Default: the name of the program. */
     int64_t retry_ms; /* How long a call that no server can answer is tried again, in
                            * addition to its wait_ms. Default 5000. */
-    int64_t connect_ms;  /* Timeout of each attempt to connect. Default 1000. */
-    uint32_t event_loop; /* 1: start no threads; the program calls sluice_step(). */
+    int64_t connect_ms; /* Timeout of each attempt to connect. Default 1000. */
+    uint32_t
+        event_loop; /* 1: start no threads, except to resolve host names; the program
+                          * calls sluice_step(). */
 };
 
 #define SLUICE_ADDRESSES_MAX 16u /* Maximum number of addresses of a service. */
 
 /* Open a lock service. The argument where is
- *   "HOST:PORT[,HOST:PORT...]"  a server, or the nodes of a cluster. Without a port: 5625.
+ *   "HOST:PORT[,HOST:PORT...]"  a server, or the nodes of a cluster on etcd. Without a
+ *                               port: 5625.
  *                               "unix:PATH" is a socket in the file system.
  *   "memory:"                   a new service inside this process
  *   NULL                        the environment variable SLUICE_SERVER; if it is not set,
  *                               SLUICE_SERVER_DEFAULT
- * The call does not connect to a server. It starts two threads, which block all signals.
+ * The call does not connect to a server. It starts two threads, which block all signals;
+ * the library resolves host names in a third one.
  * Copies its arguments and stores the service in *out; close it with sluice_close(). Errors:
  * EINVAL, ENOMEM, EIO if a thread cannot be started. */
 SLUICE_API int sluice_open(const char *where, const struct sluice_options *options,
@@ -549,8 +553,8 @@ struct sluice_grant {
  * EFORKED, ENOMEM.
  * On a server also: EUNREACHABLE, EDENIED, EDRAINED, EPROTOCOL, and errors of the server that
  * did not end within retry_ms: ERECOVERING, ENOKEEPER, ENOQUORUM, EIO, EREQUESTS. EMAJORITY: the
- * cluster supports only exclusive locks with a lease. If other errors occur, sluice_error() has
- * the message. */
+ * address is a majority cluster, which does not support REQUEST; use sluice_wire_call(). If other
+ * errors occur, sluice_error() has the message. */
 SLUICE_API int sluice_acquire(struct sluice *s, const char *key,
                               const struct sluice_request *request,
                               struct sluice_grant *out);
@@ -586,9 +590,10 @@ SLUICE_API int sluice_extend(struct sluice *s, const char *key, uint64_t fence,
  * EFORKED, ECLOSED. */
 SLUICE_API int64_t sluice_left(struct sluice *s, const char *key, uint64_t fence);
 
-/* Return SLUICE_OK if the grant is held now. On a server, the call asks the server. EASKED: the grant is held, but its holder was
- * asked to release it or the lock was stolen. ELOST: the grant is not held. Other errors:
- * EINVAL, EFORKED, ECLOSED. */
+/* Return SLUICE_OK if the grant is held now. On a server, the call asks the server. EASKED: the
+ * grant is held, but its holder was asked to release it or the lock was stolen. ELOST: the grant
+ * is not held. Other errors: EINVAL, EFORKED, ECLOSED; on a server also ENOMEM, EUNREACHABLE and
+ * the errors of sluice_acquire(). */
 SLUICE_API int sluice_check(struct sluice *s, const char *key, uint64_t fence);
 
 /* Revoke a grant. If the grant has no lease or at_once is 1, the grant ends now, the next
@@ -723,7 +728,8 @@ struct sluice_candidate {
     /* This program leads from now on, under this fence. */
     void (*on_elected)(void *arg, uint64_t fence);
     /* This program must not lead any more. The call comes before another candidate can be
-     * elected. The library then stands for election again. */
+     * elected. It must not return before the work has stopped. The library then stands for
+     * election again. */
     void (*on_ended)(void *arg, uint64_t fence, enum sluice_event_type why);
     void *arg;
 };
@@ -737,7 +743,8 @@ SLUICE_API int sluice_elect(struct sluice *s, const char *key,
 
 /* Stop standing for election, and release the leadership: stop the work of the leader first. When
  * the call returns, no callback of the candidate is running, and none will follow. on_ended is not
- * called. NULL is allowed. Do not call this function from a callback. */
+ * called. NULL is allowed. Do not call this function from a callback, or while you hold a mutex
+ * that a callback needs. */
 SLUICE_API void sluice_resign(struct sluice_election *election);
 
 struct
