@@ -43,6 +43,19 @@ static void fill(const struct sl_node *n, struct sl_now now,
     v->value = sl_node_text_bytes(l->value);
     v->note = sl_node_text_bytes(l->note);
     v->client = sl_node_text_bytes(l->client);
+    v->request = sl_node_text_bytes(l->request);
+    v->digest = l->digest;
+}
+
+/* Say whether the lease of a key belongs to the acquisition of a message. */
+static void fill_mine(const struct sl_node_key *k, const struct sl_message *m,
+                      struct sl_message *v)
+{
+    if (k == NULL || !k->lease.live ||
+        !sl_acceptor_is_of_acquisition(&k->lease, m->request))
+        return;
+    v->flags |= SL_FLAG_MINE;
+    if (k->lease.digest != m->digest) v->flags |= SL_FLAG_MISMATCH;
 }
 
 /* Fill in a vote with the request that has the turn, instead of a lease. */
@@ -159,15 +172,45 @@ static bool is_recorded(const struct sl_node_key *k, const struct sl_message *m)
     return l->live && l->fence == m->fence && sl_attempt_same(l->owner, m->owner);
 }
 
+/* Whether the lease is a grant, or another proposer's attempt, of the acquisition for which
+ * the message makes an attempt. A grant is not replaced, even by its own owner: the owner
+ * does not know yet that the attempt was adopted. */
+static bool repeats(const struct sl_node_lease *l, const struct sl_message *m)
+{
+    if (!l->live || !sl_acceptor_is_of_acquisition(l, m->request)) return false;
+    if (!sl_attempt_same(l->owner, m->owner)) return true;
+    return l->fence != m->fence && (l->agreed || l->adopted);
+}
+
+/* Whether the acquisition for which the message makes an attempt has ended here. If so,
+ * says in the vote whether that is certain. */
+static bool has_ended(const struct sl_node *n, const struct sl_node_key *k,
+                      const struct sl_message *m, struct sl_message *v)
+{
+    if (k != NULL && k->lease.live &&
+        sl_acceptor_is_of_acquisition(&k->lease, m->request))
+        return false;
+    bool stolen = k != NULL && sl_acceptor_is_of_acquisition(k->overlapped, m->request);
+    const struct sl_node_acquisition *a = sl_acceptor_find_ended(n, m->key, m->request,
+                                                                 m->owner);
+    if (stolen || (a != NULL && a->sure)) v->flags |= SL_FLAG_SURE;
+    return stolen || a != NULL;
+}
+
 /* Decide how to vote on an attempt. Sets *overlapping if it would overlap the lease
  * of another owner, and *turn if it is rejected because another request has the
  * turn. */
 static enum sl_vote_verdict judge(struct sl_node *n, struct sl_now now,
                                   struct sl_node_key *k, const struct sl_message *m,
-                                  bool *overlapping, bool *turn)
+                                  struct sl_message *v, bool *overlapping, bool *turn)
 {
     const struct sl_node_lease *l = &k->lease;
     sl_fence ceiling = k->seen_fence > n->floor ? k->seen_fence : n->floor;
+    if (repeats(l, m)) {
+        take_turn(n, now, k, m);
+        return SL_VERDICT_HELD;
+    }
+    if (has_ended(n, k, m, v)) return SL_VERDICT_ENDED;
     if (sl_acceptor_is_reserved(k, m->owner, m->priority)) return SL_VERDICT_RESERVED;
     if (k->reserved.live && sl_attempt_same(k->reserved.owner, m->owner)) {
         k->reserved.end_ms = sl_node_max_ms(k->reserved.end_ms,
@@ -189,6 +232,8 @@ static enum sl_vote_verdict judge(struct sl_node *n, struct sl_now now,
     }
     if (m->fence <= ceiling || sl_acceptor_is_over(k, m->fence))
         return SL_VERDICT_FENCE;
+    if (m->request.n > 0 && n->ended.index.count >= n->limits.requests_max)
+        return SL_VERDICT_NAMES;
     return SL_VERDICT_YES;
 }
 
@@ -208,7 +253,7 @@ static void on_acquire(struct sl_node *n, struct sl_now now, sl_node_id from,
         return;
     }
     sl_acceptor_settle(n, now, k);
-    enum sl_vote_verdict verdict = judge(n, now, k, m, &overlapping, &turn);
+    enum sl_vote_verdict verdict = judge(n, now, k, m, &v, &overlapping, &turn);
     bool recorded = is_recorded(k, m);
     if (verdict == SL_VERDICT_YES) {
         if (!recorded && !sl_node_may_vote(n, now, m->fence)) {
@@ -226,11 +271,12 @@ static void on_acquire(struct sl_node *n, struct sl_now now, sl_node_id from,
         if (k->lease.overlapping) v.flags |= SL_FLAG_OVERLAPPING;
         v.ceiling = k->seen_fence;
     } else fill(n, now, k, &v, (m->flags & SL_FLAG_STEAL) != 0);
+    if (verdict == SL_VERDICT_HELD) fill_mine(k, m, &v);
     if (turn) fill_turn(now, k, &v);
     vote(n, now, from, m, &v, verdict);
 }
 
-/* --- RENEW, RELEASE, CANCEL ------------------------------------------------------- */
+/* --- RENEW, ADOPT, RELEASE, CANCEL, END ------------------------------------------------------- */
 
 /* Whether the lease with this fence is overlapped by a stealing request, which may not
  * be granted yet. */
@@ -258,6 +304,7 @@ static bool extend(struct sl_node *n, struct sl_now now, struct sl_node_key *k,
     l->end_ms = sl_node_max_ms(l->end_ms, end_ms);
     l->lease_ms = m->lease_ms;
     l->copied = false;
+    l->adopted = true; /* A client that extends it has received it. */
     sl_acceptor_count_length(n, l, m->lease_ms);
     sl_node_key_schedule(n, k);
     return true;
@@ -293,13 +340,19 @@ static void on_renew(struct sl_node *n, struct sl_now now, sl_node_id from,
 static bool is_earlier_attempt(const struct sl_node_key *k, const struct sl_message *m)
 {
     const struct sl_node_lease *l = &k->lease;
-    return (m->flags & SL_FLAG_FINAL) == 0 && l->live && !l->agreed &&
+    return (m->flags & SL_FLAG_FINAL) == 0 && l->live && !l->agreed && !l->adopted &&
            sl_attempt_same(l->owner, m->owner) && l->fence < m->fence;
 }
 
+/* Whether the message ends the recorded lease. An attempt that its proposer gives up may
+ * have been agreed or adopted by another proposer; then it continues. */
 static bool is_named(const struct sl_node_key *k, const struct sl_message *m)
 {
-    return sl_node_key_has(k, m->fence) || (k != NULL && is_earlier_attempt(k, m));
+    bool final = (m->flags & SL_FLAG_FINAL) != 0,
+         unless_adopted = (m->flags & SL_FLAG_UNLESS_ADOPTED) != 0;
+    if (!sl_node_key_has(k, m->fence)) return k != NULL && is_earlier_attempt(k, m);
+    if (final || k->lease.request == NULL) return true;
+    return !k->lease.adopted && (unless_adopted || !k->lease.agreed);
 }
 
 /* Remember the fence of an attempt that was given up, so that the acceptor rejects
@@ -314,27 +367,46 @@ static void remember_given_up(struct sl_node *n, struct sl_now now,
     if (m->fence > k->seen_fence) k->seen_fence = m->fence;
 }
 
+/* The request whose stealing reservation this is now has a lease that ends. */
+static void end_own_reservation(struct sl_node_key *k)
+{
+    if (k->reserved.live && sl_attempt_same(k->reserved.owner, k->lease.owner))
+        k->reserved.live = false;
+}
+
+/* A client has released the lease, or its acquisition: no attempt may be granted. */
+static void end_for_good(struct sl_node *n, const struct sl_node_key *k,
+                         const struct sl_node_lease *l)
+{
+    const struct sl_attempt_id none = {0};
+    if (l->request != NULL)
+        sl_acceptor_remember_ended(n, sl_node_key_bytes(k),
+                                   sl_node_text_bytes(l->request), none, true);
+}
+
 static void on_release(struct sl_node *n, struct sl_now now, sl_node_id from,
                        const struct sl_message *m)
 {
     struct sl_message v = {0};
     int status;
-    bool final = (m->flags & SL_FLAG_FINAL) != 0;
+    bool final = (m->flags & SL_FLAG_FINAL) != 0,
+         unless_adopted = (m->flags & SL_FLAG_UNLESS_ADOPTED) != 0;
     /* The release may arrive before the attempt that it releases. */
     struct sl_node_key *k = sl_node_key_get(n, now, m->key, &status);
     if (k != NULL) sl_acceptor_settle(n, now, k);
     bool was = is_named(k, m);
     if (was) {
-        if (final) sl_acceptor_publish_end(n, now, k, m->fence, SL_NODE_EVENT_RELEASED);
-        if (final && k->reserved.live &&
-            sl_attempt_same(k->reserved.owner, k->lease.owner))
-            k->reserved.live = false;
-        sl_acceptor_end_lease(n, now, k, !final);
+        if (final || unless_adopted)
+            sl_acceptor_publish_end(n, now, k, m->fence, SL_NODE_EVENT_RELEASED);
+        if (final) end_own_reservation(k);
+        if (final) end_for_good(n, k, &k->lease);
+        sl_acceptor_end_lease(n, now, k, !final && !unless_adopted);
         sl_node_key_schedule(n, k);
     } else if (final && is_overlapped(k, m->fence)) {
         was = true;
         sl_acceptor_publish_end(n, now, k, m->fence, SL_NODE_EVENT_RELEASED);
         if (m->fence > k->past_fence) k->past_fence = m->fence;
+        end_for_good(n, k, k->overlapped);
         sl_node_lease_free(n, &k->overlapped);
     } else if (k != NULL && final) {
         sl_acceptor_publish_end(n, now, k, m->fence, SL_NODE_EVENT_RELEASED);
@@ -357,14 +429,77 @@ static void on_cancel(struct sl_node *n, struct sl_now now, const struct sl_mess
     sl_proposer_wake(n, now, k);
 }
 
+/* A repeated request found this lease, which another attempt of the same acquisition has
+ * got or is about to get. From now on, giving up that attempt does not end the lease. */
+static void on_adopt(struct sl_node *n, struct sl_now now, sl_node_id from,
+                     const struct sl_message *m)
+{
+    struct sl_message v = {0};
+    struct sl_node_key *k = sl_node_key_find(n, m->key);
+    if (k != NULL) sl_acceptor_settle(n, now, k);
+    bool has = sl_node_key_has(k, m->fence);
+    if (has) k->lease.adopted = true;
+    fill(n, now, k, &v, has);
+    vote(n, now, from, m, &v, has ? SL_VERDICT_YES : SL_VERDICT_LACKS);
+}
+
+/* End the lease of an acquisition. Returns false if there is none. */
+static bool end_lease_of(struct sl_node *n, struct sl_now now, struct sl_node_key *k,
+                         struct sl_bytes request)
+{
+    sl_fence fence;
+    if (k->lease.live && sl_acceptor_is_of_acquisition(&k->lease, request)) {
+        fence = k->lease.fence;
+        sl_acceptor_publish_end(n, now, k, fence, SL_NODE_EVENT_RELEASED);
+        end_own_reservation(k);
+        sl_acceptor_end_lease(n, now, k, false);
+        sl_node_key_schedule(n, k);
+    } else if (sl_acceptor_is_of_acquisition(k->overlapped, request)) {
+        fence = k->overlapped->fence;
+        sl_acceptor_publish_end(n, now, k, fence, SL_NODE_EVENT_RELEASED);
+        if (fence > k->past_fence) k->past_fence = fence;
+        sl_node_lease_free(n, &k->overlapped);
+    } else return false;
+    if (fence > k->released_fence) k->released_fence = fence;
+    return true;
+}
+
+/* The client has cancelled an acquisition. The acceptor remembers that even if it knows
+ * nothing of the acquisition, because an attempt may arrive later. */
+static void on_end(struct sl_node *n, struct sl_now now, sl_node_id from,
+                   const struct sl_message *m)
+{
+    const struct sl_attempt_id none = {0};
+    struct sl_message v = {0};
+    struct sl_node_key *k = sl_node_key_find(n, m->key);
+    if (m->request.n == 0) return;
+    if (k != NULL) sl_acceptor_settle(n, now, k);
+    bool is_known = sl_node_acquisition_find(&n->ended, m->key, m->request) != NULL ||
+                    (k != NULL && k->lease.live &&
+                     sl_acceptor_is_of_acquisition(&k->lease, m->request));
+    if (!is_known && n->ended.index.count >= n->limits.requests_max) {
+        vote(n, now, from, m, &v, SL_VERDICT_NAMES);
+        return;
+    }
+    if (!sl_acceptor_remember_ended(n, m->key, m->request, none, true))
+        return; /* Treat the message as lost. */
+    fill(n, now, k, &v, false);
+    if (k != NULL && sl_acceptor_is_of_acquisition(k->learned, m->request))
+        sl_node_lease_free(n, &k->learned);
+    bool was = k != NULL && end_lease_of(n, now, k, m->request);
+    vote(n, now, from, m, &v, was ? SL_VERDICT_YES : SL_VERDICT_LACKS);
+}
+
 static void on_look(struct sl_node *n, struct sl_now now, sl_node_id from,
                     const struct sl_message *m)
 {
     struct sl_message v = {0};
     struct sl_node_key *k = sl_node_key_find(n, m->key);
     if (k != NULL) sl_acceptor_settle(n, now, k);
+    bool ended = has_ended(n, k, m, &v);
     fill(n, now, k, &v, true);
-    vote(n, now, from, m, &v, SL_VERDICT_YES);
+    fill_mine(k, m, &v);
+    vote(n, now, from, m, &v, ended ? SL_VERDICT_ENDED : SL_VERDICT_YES);
 }
 
 /* --- Receiving a message ---------------------------------------------------------- */
@@ -402,6 +537,8 @@ static void handle(struct sl_node *n, struct sl_now now, sl_node_id from,
         case SL_MESSAGE_RELEASE: on_release(n, now, from, m); break;
         case SL_MESSAGE_CANCEL: on_cancel(n, now, m); break;
         case SL_MESSAGE_TEACH: sl_acceptor_receive_teach(n, now, from, m); break;
+        case SL_MESSAGE_ADOPT: on_adopt(n, now, from, m); break;
+        case SL_MESSAGE_END: on_end(n, now, from, m); break;
         case SL_MESSAGE_LOOK: on_look(n, now, from, m); break;
         default: break;
     }
@@ -412,7 +549,8 @@ void sl_acceptor_receive(struct sl_node *n, struct sl_now now, sl_node_id from,
 {
     if (m->key.n == 0 || m->lease_ms < 0) return;
     if (!takes_part(n, now, from, m)) return;
-    if (m->key.n > n->limits.key_bytes_max || m->lease_ms > n->limits.lease_max_ms) {
+    if (m->key.n > n->limits.key_bytes_max || m->lease_ms > n->limits.lease_max_ms ||
+        m->request.n > SL_NODE_REQUEST_BYTES_MAX) {
         struct sl_message v = {0};
         vote(n, now, from, m, &v, SL_VERDICT_BIG);
         return;

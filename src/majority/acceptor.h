@@ -45,6 +45,34 @@ void sl_acceptor_end_lease(struct sl_node *n, struct sl_now now, struct sl_node_
 void sl_acceptor_end_reservation(struct sl_node *n, struct sl_now now,
                                  struct sl_node_key *k);
 
+/* Whether the lease belongs to the acquisition with this id. */
+static inline bool sl_acceptor_is_of_acquisition(const struct sl_node_lease *l,
+                                                 struct sl_bytes request)
+{
+    return l != NULL && request.n > 0 && l->request != NULL &&
+           sl_bytes_equal(sl_node_text_bytes(l->request), request);
+}
+
+/* Remember that an acquisition has ended, so that no attempt is granted. The lease of
+ * `owner` has ended; epoch 0: a client has released or cancelled the acquisition. If it is
+ * not sure that the lease was granted, `owner` may make more attempts. Returns false when
+ * out of memory. */
+bool sl_acceptor_remember_ended(struct sl_node *n, struct sl_bytes key,
+                                struct sl_bytes request, struct sl_attempt_id owner,
+                                bool sure);
+/* Do so for the acquisition of a lease that ends. */
+void sl_acceptor_end_acquisition(struct sl_node *n, const struct sl_node_key *k,
+                                 const struct sl_node_lease *l);
+/* Return the acquisition if an attempt of this owner must be rejected, because it has
+ * ended; else NULL. */
+const struct sl_node_acquisition *sl_acceptor_find_ended(const struct sl_node *n,
+                                                         struct sl_bytes key,
+                                                         struct sl_bytes request,
+                                                         struct sl_attempt_id owner);
+/* Whether a client has released or cancelled the acquisition. */
+bool sl_acceptor_is_cancelled(const struct sl_node *n, struct sl_bytes key,
+                              struct sl_bytes request);
+
 /* Count the lease under its length, that is, the longest length for which this acceptor
  * has voted under the lease's fence. */
 void sl_acceptor_count_length(struct sl_node *n, struct sl_node_lease *l,

@@ -43,20 +43,25 @@ bool sl_acceptor_set_texts(struct sl_node *n, struct sl_node_lease *l,
 {
     struct sl_node_text *value = sl_node_text_new(n, m->value),
                         *note = sl_node_text_new(n, m->note),
-                        *client = sl_node_text_new(n, m->client);
+                        *client = sl_node_text_new(n, m->client),
+                        *request = sl_node_text_new(n, m->request);
     if ((m->value.n > 0 && value == NULL) || (m->note.n > 0 && note == NULL) ||
-        (m->client.n > 0 && client == NULL)) {
+        (m->client.n > 0 && client == NULL) || (m->request.n > 0 && request == NULL)) {
         sl_node_text_free(n, value);
         sl_node_text_free(n, note);
         sl_node_text_free(n, client);
+        sl_node_text_free(n, request);
         return false;
     }
     sl_node_text_free(n, l->value);
     sl_node_text_free(n, l->note);
     sl_node_text_free(n, l->client);
+    sl_node_text_free(n, l->request);
     l->value = value;
     l->note = note;
     l->client = client;
+    l->request = request;
+    l->digest = m->digest;
     return true;
 }
 
@@ -85,7 +90,7 @@ bool sl_acceptor_record(struct sl_node *n, struct sl_now now, struct sl_node_key
         /* The lease may have been granted while this acceptor waited for its disk. */
         bool taken = m->fence == k->taken_fence;
         l->asked_ms = -1;
-        l->stolen = l->copied = false;
+        l->stolen = l->copied = l->adopted = false;
         l->sure_ms = taken ? k->taken_sure_ms : 0;
         l->session = taken ? k->taken_session : 0;
     }
@@ -128,11 +133,13 @@ bool sl_acceptor_set_aside(struct sl_node *n, struct sl_node_key *k)
     } else if (k->overlapped->end_ms >= l->end_ms) {
         if (l->fence > k->past_fence) k->past_fence = l->fence;
         if (l->length > 0) n->lengths[l->length - 1]--;
+        sl_acceptor_end_acquisition(n, k, l);
         sl_node_lease_clear(n, l);
         n->lease_count--;
         return true;
     } else {
         if (k->overlapped->fence > k->past_fence) k->past_fence = k->overlapped->fence;
+        sl_acceptor_end_acquisition(n, k, k->overlapped);
         if (k->overlapped->length > 0) n->lengths[k->overlapped->length - 1]--;
         sl_node_lease_clear(n, k->overlapped);
     }
@@ -140,6 +147,51 @@ bool sl_acceptor_set_aside(struct sl_node *n, struct sl_node_key *k)
     *l = (struct sl_node_lease){.asked_ms = -1};
     n->lease_count--;
     return true;
+}
+
+/* --- Acquisitions with a REQUEST id ----------------------------------------------- */
+
+bool sl_acceptor_remember_ended(struct sl_node *n, struct sl_bytes key,
+                                struct sl_bytes request, struct sl_attempt_id owner,
+                                bool sure)
+{
+    const struct sl_node_acquisition *was = sl_node_acquisition_find(&n->ended, key,
+                                                                     request);
+    if (was != NULL && was->owner.epoch == 0) owner = was->owner;
+    struct sl_node_acquisition *a = sl_node_acquisition_keep(
+        n, &n->ended, key, request, sl_ms_after(n->now_ms, n->limits.request_keep_ms));
+    if (a == NULL) return false;
+    a->owner = owner;
+    a->sure = a->sure || sure;
+    return true;
+}
+
+/* When out of memory, the acceptor forgets the acquisition, as after a restart. */
+void sl_acceptor_end_acquisition(struct sl_node *n, const struct sl_node_key *k,
+                                 const struct sl_node_lease *l)
+{
+    if (l->request == NULL) return;
+    sl_acceptor_remember_ended(n, sl_node_key_bytes(k), sl_node_text_bytes(l->request),
+                               l->owner, l->agreed || l->adopted);
+}
+
+const struct sl_node_acquisition *sl_acceptor_find_ended(const struct sl_node *n,
+                                                         struct sl_bytes key,
+                                                         struct sl_bytes request,
+                                                         struct sl_attempt_id owner)
+{
+    const struct sl_node_acquisition *a = sl_node_acquisition_find(&n->ended, key,
+                                                                   request);
+    bool ended = a != NULL && n->now_ms < a->until_ms;
+    return ended && (a->sure || !sl_attempt_same(a->owner, owner)) ? a : NULL;
+}
+
+bool sl_acceptor_is_cancelled(const struct sl_node *n, struct sl_bytes key,
+                              struct sl_bytes request)
+{
+    const struct sl_attempt_id any = {0};
+    const struct sl_node_acquisition *a = sl_acceptor_find_ended(n, key, request, any);
+    return a != NULL && a->owner.epoch == 0;
 }
 
 /* --- Release and expiry ----------------------------------------------------------- */
@@ -150,6 +202,7 @@ bool sl_acceptor_restore(struct sl_node *n, struct sl_now now, struct sl_node_ke
     if (k->overlapped == NULL) return false;
     bool over = now.ms >= k->overlapped->end_ms;
     if (over) {
+        sl_acceptor_end_acquisition(n, k, k->overlapped);
         sl_node_lease_free(n, &k->overlapped);
         return false;
     }
@@ -170,6 +223,7 @@ void sl_acceptor_end_lease(struct sl_node *n, struct sl_now now, struct sl_node_
     if (l->agreed && l->asked_ms >= 0 && !l->stolen)
         sl_acceptor_publish(n, now, k, SL_NODE_EVENT_STOLEN);
     if (!given_up && l->fence > k->past_fence) k->past_fence = l->fence;
+    if (!given_up) sl_acceptor_end_acquisition(n, k, l);
     n->lease_count--;
     uncount_length(n, l);
     sl_node_lease_clear(n, l);

@@ -27,9 +27,16 @@ static bool make_way(struct sl_node *n, struct sl_now now, struct sl_node_key *k
     if (k->lease.agreed)
         sl_acceptor_publish_end(n, now, k, k->lease.fence,
                                 near ? SL_NODE_EVENT_EXPIRED : SL_NODE_EVENT_RELEASED);
+    if (k->overlapped != NULL) sl_acceptor_end_acquisition(n, k, k->overlapped);
     sl_node_lease_free(n, &k->overlapped);
     sl_acceptor_end_lease(n, now, k, false);
     return true;
+}
+
+/* Whether a message says that a client has received the lease: one that extends it has. */
+static bool is_adopted(const struct sl_message *m)
+{
+    return (m->flags & (SL_FLAG_ADOPTED | SL_FLAG_EXTENDED)) != 0;
 }
 
 /* Keep an agreed lease, because this acceptor has voted for a later attempt, which
@@ -47,6 +54,7 @@ static void keep_for_later(struct sl_node *n, struct sl_now now, struct sl_node_
                                 .end_ms = sl_ms_after(now.ms, m->lease_ms),
                                 .stamp = m->stamp,
                                 .copied = (m->flags & SL_FLAG_COPY) != 0,
+                                .adopted = is_adopted(m),
                                 .overlapping = (m->flags & SL_FLAG_OVERLAPPING) != 0};
     k->learned = l;
     if (!sl_acceptor_set_texts(n, l, m)) sl_node_lease_free(n, &k->learned);
@@ -65,12 +73,15 @@ void sl_acceptor_take_learned(struct sl_node *n, struct sl_now now,
                            .stamp = l->stamp,
                            .value = sl_node_text_bytes(l->value),
                            .note = sl_node_text_bytes(l->note),
-                           .client = sl_node_text_bytes(l->client)};
+                           .client = sl_node_text_bytes(l->client),
+                           .request = sl_node_text_bytes(l->request),
+                           .digest = l->digest};
     bool late = m.lease_ms <= 0 || m.fence < k->past_fence ||
                 m.fence <= k->released_fence;
     if (!late && sl_node_may_vote(n, now, m.fence) &&
         sl_acceptor_record(n, now, k, &m, l->overlapping)) {
         k->lease.copied = l->copied;
+        k->lease.adopted = l->adopted;
         n->taught++;
         sl_acceptor_agree(n, now, k, l->overlapping);
     }
@@ -88,6 +99,8 @@ static struct sl_node_key *learn(struct sl_node *n, struct sl_now now, sl_node_i
     struct sl_node_key *k = sl_node_key_get(n, now, m->key, &status);
     if (k == NULL || m->fence < k->past_fence || sl_acceptor_is_released(k, m->fence))
         return NULL;
+    /* A lease that was cancelled does not return; one that expired here may. */
+    if (sl_acceptor_is_cancelled(n, m->key, m->request)) return NULL;
     if (k->lease.live && !k->lease.agreed && m->fence < k->lease.fence)
         keep_for_later(n, now, k, m);
     if (k->lease.live ? m->fence < k->lease.fence
@@ -155,6 +168,7 @@ void sl_acceptor_receive_teach(struct sl_node *n, struct sl_now now, sl_node_id 
     bool overlapping = (m->flags & SL_FLAG_OVERLAPPING) != 0;
     if (here && overlapping && k->overlapped != NULL) sl_acceptor_publish_stolen(n, k);
     if (here && from != n->id && is_fresh(n, now, from, m)) rely_on(&k->lease, m);
+    if (here && is_adopted(m)) k->lease.adopted = true;
     if (k->lapsed_fence < m->fence) sl_acceptor_publish_lapse(n, now, k);
     sl_acceptor_publish_taught(n, k, m);
     if (here) sl_acceptor_agree(n, now, k, overlapping);

@@ -6,11 +6,19 @@
 #define HEAD_BYTES 40u
 #define RESERVATION_BYTES 32u
 #define REPORT_BYTES 16u
-#define LEASE_BYTES 88u
+#define LEASE_BYTES 96u
+#define LEASE_BYTES_1 88u /* In format 1. */
 
 enum { HAS_LEASE = 1, HAS_OVERLAPPED = 2, HAS_LEARNED = 4, HAS_RESERVATION = 8 };
 enum { IS_GRANTED = 1, IS_OVER = 2 };
-enum { IS_LIVE = 1, IS_AGREED = 2, IS_OVERLAPPING = 4, IS_STOLEN = 8, IS_COPIED = 16 };
+enum {
+    IS_LIVE = 1,
+    IS_AGREED = 2,
+    IS_OVERLAPPING = 4,
+    IS_STOLEN = 8,
+    IS_COPIED = 16,
+    IS_ADOPTED = 32
+};
 
 /* --- Numbers ---------------------------------------------------------------------- */
 
@@ -45,7 +53,8 @@ static uint64_t get(const char *at, int bytes)
 static size_t lease_bytes(const struct sl_node_lease *l)
 {
     return LEASE_BYTES + sl_node_text_bytes(l->value).n +
-           sl_node_text_bytes(l->note).n + sl_node_text_bytes(l->client).n;
+           sl_node_text_bytes(l->note).n + sl_node_text_bytes(l->client).n +
+           sl_node_text_bytes(l->request).n;
 }
 
 static size_t report_count(const struct sl_node_key *k)
@@ -90,7 +99,8 @@ static char *put_lease(char *at, const struct sl_node_lease *l)
 {
     uint32_t flags = (l->live ? IS_LIVE : 0u) | (l->agreed ? IS_AGREED : 0u) |
                      (l->overlapping ? IS_OVERLAPPING : 0u) |
-                     (l->stolen ? IS_STOLEN : 0u) | (l->copied ? IS_COPIED : 0u);
+                     (l->stolen ? IS_STOLEN : 0u) | (l->copied ? IS_COPIED : 0u) |
+                     (l->adopted ? IS_ADOPTED : 0u);
     at = put64(at, l->owner.epoch);
     at = put64(at, l->owner.number);
     at = put64(at, l->fence);
@@ -104,10 +114,12 @@ static char *put_lease(char *at, const struct sl_node_lease *l)
     at = put32(at, (uint32_t)sl_node_text_bytes(l->value).n);
     at = put32(at, (uint32_t)sl_node_text_bytes(l->note).n);
     at = put32(at, (uint32_t)sl_node_text_bytes(l->client).n);
-    at = put32(at, 0);
+    at = put32(at, (uint32_t)sl_node_text_bytes(l->request).n);
+    at = put64(at, l->digest);
     at = put_text(at, l->value);
     at = put_text(at, l->note);
-    return put_text(at, l->client);
+    at = put_text(at, l->client);
+    return put_text(at, l->request);
 }
 
 void sl_key_record_write(const struct sl_node_key *k, char *out)
@@ -170,12 +182,12 @@ static bool take_reports(struct sl_node_key *k, struct sl_bytes *rest, uint32_t 
     return true;
 }
 
-/* Take the three texts of a lease. */
+/* Take the texts of a lease. In format 1, the fourth is empty. */
 static int take_texts(struct sl_node *n, struct sl_node_lease *l, const char *sizes,
                       struct sl_bytes *rest)
 {
-    struct sl_node_text **texts[] = {&l->value, &l->note, &l->client};
-    for (int i = 0; i < 3; i++) {
+    struct sl_node_text **texts[] = {&l->value, &l->note, &l->client, &l->request};
+    for (int i = 0; i < 4; i++) {
         size_t bytes = (size_t)get(sizes + 4 * i, 4);
         const char *at = take(rest, bytes);
         if (at == NULL) return SLUICE_EINVAL;
@@ -186,9 +198,9 @@ static int take_texts(struct sl_node *n, struct sl_node_lease *l, const char *si
 }
 
 static int take_lease(struct sl_node *n, struct sl_node_lease *l, struct sl_bytes *rest,
-                      sl_ms shift_ms)
+                      sl_ms shift_ms, uint32_t format)
 {
-    const char *at = take(rest, LEASE_BYTES);
+    const char *at = take(rest, format == 1 ? LEASE_BYTES_1 : LEASE_BYTES);
     if (at == NULL) return SLUICE_EINVAL;
     uint32_t flags = (uint32_t)get(at + 68, 4);
     sl_ms sure_ms = (sl_ms)get(at + 48, 8), asked_ms = (sl_ms)get(at + 56, 8);
@@ -198,6 +210,8 @@ static int take_lease(struct sl_node *n, struct sl_node_lease *l, struct sl_byte
         .overlapping = (flags & IS_OVERLAPPING) != 0,
         .stolen = (flags & IS_STOLEN) != 0,
         .copied = (flags & IS_COPIED) != 0,
+        .adopted = (flags & IS_ADOPTED) != 0,
+        .digest = format == 1 ? 0 : get(at + 88, 8),
         .owner = {get(at, 8), get(at + 8, 8)},
         .fence = get(at + 16, 8),
         .priority = (int32_t)(uint32_t)get(at + 64, 4),
@@ -212,10 +226,10 @@ static int take_lease(struct sl_node *n, struct sl_node_lease *l, struct sl_byte
 }
 
 static int take_other(struct sl_node *n, struct sl_node_lease **l,
-                      struct sl_bytes *rest, sl_ms shift_ms)
+                      struct sl_bytes *rest, sl_ms shift_ms, uint32_t format)
 {
     *l = sl_node_block_new(n, sizeof **l);
-    return *l == NULL ? SLUICE_ENOMEM : take_lease(n, *l, rest, shift_ms);
+    return *l == NULL ? SLUICE_ENOMEM : take_lease(n, *l, rest, shift_ms, format);
 }
 
 static int take_all(struct sl_node *n, struct sl_node_key *k, struct sl_bytes rest,
@@ -223,7 +237,8 @@ static int take_all(struct sl_node *n, struct sl_node_key *k, struct sl_bytes re
 {
     const char *at = take(&rest, HEAD_BYTES);
     int status = SLUICE_OK;
-    if (at == NULL || get(at, 1) != SL_KEY_RECORD_FORMAT) return SLUICE_EINVAL;
+    uint32_t format = at == NULL ? 0 : (uint32_t)get(at, 1);
+    if (format < 1 || format > SL_KEY_RECORD_FORMAT) return SLUICE_EINVAL;
     uint32_t has = (uint32_t)get(at + 1, 1), reports = (uint32_t)get(at + 2, 1);
     k->seen_fence = get(at + 8, 8);
     k->past_fence = get(at + 16, 8);
@@ -235,11 +250,12 @@ static int take_all(struct sl_node *n, struct sl_node_key *k, struct sl_bytes re
     if (((has & HAS_RESERVATION) != 0 && !take_reservation(k, &rest, shift_ms)) ||
         !take_reports(k, &rest, reports))
         return SLUICE_EINVAL;
-    if ((has & HAS_LEASE) != 0) status = take_lease(n, &k->lease, &rest, shift_ms);
+    if ((has & HAS_LEASE) != 0)
+        status = take_lease(n, &k->lease, &rest, shift_ms, format);
     if (status == SLUICE_OK && (has & HAS_OVERLAPPED) != 0)
-        status = take_other(n, &k->overlapped, &rest, shift_ms);
+        status = take_other(n, &k->overlapped, &rest, shift_ms, format);
     if (status == SLUICE_OK && (has & HAS_LEARNED) != 0)
-        status = take_other(n, &k->learned, &rest, shift_ms);
+        status = take_other(n, &k->learned, &rest, shift_ms, format);
     if (status != SLUICE_OK) return status;
     bool good = rest.n == 0 && k->lease.live == ((has & HAS_LEASE) != 0) &&
                 (k->overlapped == NULL || (k->overlapped->live && k->lease.live)) &&
@@ -278,6 +294,7 @@ uint64_t sl_key_record_core(const struct sl_node *n, const struct sl_node_key *k
 {
     const uint64_t core[] = {k->lease.live ? k->lease.fence : 0,
                              k->lease.live && k->lease.stolen,
+                             k->lease.live && k->lease.adopted,
                              k->overlapped != NULL ? k->overlapped->fence : 0,
                              k->overlapped != NULL && k->overlapped->stolen,
                              k->learned != NULL ? k->learned->fence : 0,

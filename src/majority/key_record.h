@@ -28,7 +28,7 @@
  *          8  u8    1 = granted, 2 = over
  *          9  u8    how it ended (enum sl_node_event_type)
  *         10  zeros
- *        lease, overlapped and learned, if any, each 88 bytes and the texts
+ *        lease, overlapped and learned, if any, each 96 bytes and the texts
  *          0  u64   owner: epoch
  *          8  u64   owner: number
  *         16  u64   fence
@@ -38,18 +38,22 @@
  *         48  i64   agreed at least until; 0: unknown
  *         56  i64   when it was asked to release; -1: not asked
  *         64  i32   priority
- *         68  u32   1 = live, 2 = agreed, 4 = overlapping, 8 = stolen, 16 = copied
+ *         68  u32   1 = live, 2 = agreed, 4 = overlapping, 8 = stolen, 16 = copied,
+ *                   32 = adopted
  *         72  u32   the number of bytes of the value,
  *         76  u32   of the note,
- *         80  u32   and of the client
- *         84  zeros
- *         88  value, note, client, without padding */
+ *         80  u32   of the client,
+ *         84  u32   and of the user and REQUEST id
+ *         88  u64   digest of the options of the request
+ *         96  value, note, client, user and id, without padding
+ *
+ * Format 1 had no REQUEST ids: its leases have 88 bytes. */
 #ifndef SL_MAJORITY_KEY_RECORD_H
 #define SL_MAJORITY_KEY_RECORD_H
 
 #include "majority/node_internal.h"
 
-#define SL_KEY_RECORD_FORMAT 1u
+#define SL_KEY_RECORD_FORMAT 2u
 
 /* Returns the number of bytes that sl_key_record_write() writes. */
 size_t sl_key_record_bytes(const struct sl_node_key *k);

@@ -11,8 +11,9 @@
  *       TEACH fence (agreed) ----->  all nodes learn that the lease is agreed; nodes that
  *                                    lack the lease record it
  *
- *     RENEW (for EXTEND), RELEASE and LOOK (for READ, CHECK, VOTES) work the same way, by
- *     key and fence, and may be sent by any node. */
+ *     RENEW (for EXTEND), RELEASE, ADOPT and LOOK (for READ, CHECK, VOTES) work the same
+ *     way, by key and fence, and may be sent by any node; END (for CANCEL) by key and
+ *     REQUEST id. */
 #ifndef SL_MAJORITY_MESSAGE_H
 #define SL_MAJORITY_MESSAGE_H
 
@@ -52,24 +53,29 @@ struct sl_ballot {
 /* MESSAGE(TYPE, fields): `fields` lists the fields on the wire, after those that all
  * messages have, in this order. struct sl_message gives the letter of each field. On
  * the wire, the type is its name. */
-#define SL_MESSAGE_MAP(MESSAGE)                                          \
+#define SL_MESSAGE_MAP(MESSAGE)                                            \
     /* Heartbeat: how long the sender is silent, and the last position \
-     * and the last durable position of its journal. */ \
-    MESSAGE(BEAT, "lcu")                                                 \
-    MESSAGE(ACQUIRE, "rkofLpFvni")                                       \
-    MESSAGE(RENEW, "rkfLFvs")                                            \
-    MESSAGE(RELEASE, "rkofF")                                            \
-    MESSAGE(CANCEL, "ko")          /* A stealing request has ended. */   \
-    MESSAGE(TEACH, "kofLpFvniwsl") /* A lease is agreed. */              \
-    MESSAGE(TAUGHT, "")            /* All leases were taught. */         \
-    MESSAGE(LOOK, "rk")                                                  \
-    MESSAGE(VOTE, "rVcfolpPFvnis")                                       \
-    MESSAGE(PREPARE, "b") /* Paxos, for the next membership. */          \
-    MESSAGE(PROMISE, "bVBml")                                            \
-    MESSAGE(ACCEPT, "bm")                                                \
-    MESSAGE(ACCEPTED, "bVB")                                             \
-    MESSAGE(STORE, "m") /* The membership is decided. */                 \
-    MESSAGE(STORED, "ucL")                                               \
+     * and the last durable position of its journal. */   \
+    MESSAGE(BEAT, "lcu")                                                   \
+    MESSAGE(ACQUIRE, "rkofLpFvniqd")                                       \
+    MESSAGE(RENEW, "rkfLFvs")                                              \
+    MESSAGE(RELEASE, "rkofF")                                              \
+    MESSAGE(CANCEL, "ko") /* A stealing request has ended. */              \
+    /* A lease is agreed. */                                               \
+    MESSAGE(TEACH, "kofLpFvniwslqd")                                       \
+    MESSAGE(TAUGHT, "") /* All leases were taught. */                      \
+    MESSAGE(LOOK, "rkqd")                                                  \
+    /* A repeated request wants this lease: keep it, even if the         \
+     * attempt is given up. */ \
+    MESSAGE(ADOPT, "rkf")                                                  \
+    MESSAGE(END, "rkq") /* The client has cancelled an acquisition. */     \
+    MESSAGE(VOTE, "rVcfolpPFvnisqd")                                       \
+    MESSAGE(PREPARE, "b") /* Paxos, for the next membership. */            \
+    MESSAGE(PROMISE, "bVBml")                                              \
+    MESSAGE(ACCEPT, "bm")                                                  \
+    MESSAGE(ACCEPTED, "bVB")                                               \
+    MESSAGE(STORE, "m") /* The membership is decided. */                   \
+    MESSAGE(STORED, "ucL")                                                 \
     MESSAGE(FORCE, "mcL") /* It is in force; new fences are above c. */
 
 enum sl_message_type {
@@ -91,6 +97,8 @@ enum sl_message_type {
     VERDICT(SILENT)   /* Restarted; waits until its old votes have expired. */       \
     VERDICT(BIG)      /* The lease or the key is longer than allowed. */             \
     VERDICT(FULL)     /* The acceptor has too many keys. */                          \
+    VERDICT(ENDED)    /* The acquisition with this REQUEST id has ended. */          \
+    VERDICT(NAMES)    /* The acceptor remembers too many REQUEST ids. */             \
     VERDICT(STRANGER) /* The acceptor uses another membership, or none. */           \
     VERDICT(SOON)     /* The last membership change was too recent. */               \
     VERDICT(LATER)    /* The acceptor has promised a larger ballot. */               \
@@ -117,6 +125,11 @@ enum {
     SL_FLAG_RESERVED = 256,   /* VOTE: a stealing request of priority `wanted` waits. */
     SL_FLAG_COPY = 512,       /* TEACH: from the copy of a node, not from a round. */
     SL_FLAG_TURN = 1024,      /* VOTE RESERVED: `owner` and `priority` have the turn. */
+    SL_FLAG_MINE = 2048,      /* VOTE: the lease has the REQUEST id of the message, */
+    SL_FLAG_MISMATCH = 4096,  /* but was requested with other options. */
+    SL_FLAG_ADOPTED = 8192,   /* TEACH: a client has received the lease. */
+    SL_FLAG_UNLESS_ADOPTED = 16384, /* RELEASE: only if no client has received it. */
+    SL_FLAG_SURE = 32768,           /* VOTE ENDED: it was granted, or cancelled. */
 };
 
 /* Identifies the owner of attempts: one request of a client. */
@@ -149,6 +162,8 @@ struct sl_message {
     struct sl_bytes client;     /* i  The client of the lease: name, NUL, address. */
     sl_ms waited_ms;            /* w  How long the request has waited. */
     uint64_t stamp; /* s  Of the value: the highest is the newest; 0: the fence. */
+    struct sl_bytes request; /* q  The user and the REQUEST id of the acquisition. */
+    uint64_t digest;         /* d  Of its options. */
 
     enum sl_vote_verdict verdict; /* V  The verdict. */
     sl_fence

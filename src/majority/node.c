@@ -22,6 +22,9 @@ const struct sl_node_limits sl_node_limits_default = {
     .answer_max_ms = 10000,
     .forget_ms = 10000,
     .waiting_messages_max = 10000,
+    .requests_max = 1000000,
+    .request_keep_ms = 120000,
+    .linger_ms = 5000,
 };
 
 /* --- Messages and time ------------------------------------------------------------ */
@@ -40,6 +43,8 @@ void sl_node_dispatch(struct sl_node *n, struct sl_now now, sl_node_id from,
         case SL_MESSAGE_RELEASE:
         case SL_MESSAGE_CANCEL:
         case SL_MESSAGE_TEACH:
+        case SL_MESSAGE_ADOPT:
+        case SL_MESSAGE_END:
         case SL_MESSAGE_LOOK: sl_acceptor_receive(n, now, from, m); break;
         default: sl_membership_change_receive(n, now, from, m); break;
     }
@@ -101,6 +106,7 @@ void sl_node_tick(struct sl_node *n, struct sl_now now)
         if (n->peers[i].id != 0 && n->peers[i].teach_ms <= now.ms)
             sl_proposer_teach_peer(n, now, &n->peers[i]);
     sl_index_step(&n->keys);
+    sl_node_acquisitions_tick(n, now);
     sl_acceptor_tick(n, now);
     sl_proposer_tick(n, now);
     sl_membership_change_tick(n, now);
@@ -204,6 +210,7 @@ struct sl_node *sl_node_new(const struct sl_node_start *start, struct sl_now now
     sl_list_init(&n->held);
     sl_list_init(&n->changed);
     sl_node_keys_init(n, start->hash_key);
+    sl_node_acquisitions_init(n, start->hash_key);
     sl_proposer_init(n, start->hash_key);
     be_silent(n, start, now);
     if (n->kept.birth == 0) be_born(n, start);
@@ -218,6 +225,7 @@ void sl_node_free(struct sl_node *n)
     sl_proposer_free(n);
     sl_node_drop_deferred(n);
     sl_node_keys_free(n);
+    sl_node_acquisitions_free(n);
     free(n->record);
     free(n);
 }

@@ -64,6 +64,11 @@ struct sl_node_limits {
     sl_ms answer_min_ms, answer_max_ms; /* The range of the timeout after that. */
     sl_ms forget_ms;               /* How long to remember a key without a lease. */
     uint32_t waiting_messages_max; /* Messages that wait for the disk. */
+    uint32_t requests_max;         /* Acquisitions with an id that have ended, and are
+                            * remembered. */
+    sl_ms request_keep_ms;         /* How long they are remembered. */
+    sl_ms linger_ms; /* How long the position in the queue is kept for a request with an
+                      * id whose client has left, and its grant. */
 };
 
 extern const struct sl_node_limits sl_node_limits_default;
@@ -109,12 +114,18 @@ enum sl_node_verb {
     SL_NODE_EXTEND,
     SL_NODE_RELEASE, /* Fence 0: the session's lease of this key. */
     SL_NODE_CHECK,
-    SL_NODE_READ,  /* By majority vote; sl_node_copy() reads the local copy. */
-    SL_NODE_VOTES, /* The copy of each node, for EXPLAIN. */
-    SL_NODE_AWAIT, /* Uses the local copy. */
+    SL_NODE_READ,   /* By majority vote; sl_node_copy() reads the local copy. */
+    SL_NODE_VOTES,  /* The copy of each node, for EXPLAIN. */
+    SL_NODE_AWAIT,  /* Uses the local copy. */
+    SL_NODE_CANCEL, /* End the acquisition with this REQUEST id. */
+    /* Release a grant with a REQUEST id that its client has not received, wait_ms from
+     * now, unless another attempt has adopted it. Without an answer. */
+    SL_NODE_TAKE_BACK,
     SL_NODE_ADD,
     SL_NODE_REMOVE,
 };
+
+#define SL_NODE_REQUEST_BYTES_MAX 256u
 
 struct sl_node_request {
     enum sl_node_verb type;
@@ -130,7 +141,11 @@ struct sl_node_request {
     struct sl_bytes value; /* EXTEND: NULL in `at` keeps the old value. */
     struct sl_bytes note;
     struct sl_bytes client; /* ACQUIRE: name, NUL, address; may be empty. */
-    sl_node_id node;        /* ADD, REMOVE. */
+    /* ACQUIRE, CANCEL: what identifies the acquisition, together with the key: the user
+     * and the REQUEST id. n 0: the request has no id. */
+    struct sl_bytes request;
+    uint64_t digest; /* Of the options that all attempts must have. */
+    sl_node_id node; /* ADD, REMOVE. */
     const char *address;
 };
 
@@ -160,6 +175,9 @@ struct sl_node_answer {
      *     ERECOVERING   too many nodes are silent after a restart, for left_ms
      *     EFENCES       a clock is days ahead
      *     EIO           the disk fails
+     *     EENDED        the acquisition with this id has ended
+     *     EMISMATCH     an attempt with this id had other options
+     *     EREQUESTS     the nodes remember too many ids
      *     ENODES        the membership was not changed, for the given `reason`; if
      *                   left_ms is not 0, retry after that time
      *
@@ -167,7 +185,8 @@ struct sl_node_answer {
      * table.h. */
     int status;
     struct sl_grant grant; /* ACQUIRE. */
-    int64_t number; /* RELEASE, CHECK, AWAIT: 1 or 0. EXTEND: milliseconds left. */
+    int64_t number;        /* RELEASE, CHECK, AWAIT: 1 or 0. EXTEND: milliseconds left.
+                     * CANCEL: 2 if it released a grant, 1 if it withdrew a request. */
     sl_ms left_ms;
     uint32_t answered, needed, members; /* Numbers of nodes. */
     uint32_t can_vote; /* ERECOVERING: nodes that voted, or whose vote may arrive. */

@@ -30,10 +30,11 @@ static size_t text_bytes(const struct sl_node_text *t)
 static size_t request_bytes(const struct sl_proposer_request *r)
 {
     size_t bytes = block_bytes(sizeof *r) + text_bytes(r->value) + text_bytes(r->note) +
-                   text_bytes(r->client) + text_bytes(r->held_key);
+                   text_bytes(r->client) + text_bytes(r->request) +
+                   text_bytes(r->held_key);
     for (size_t i = 0; i < SL_NODES_MAX; i++)
         bytes += text_bytes(r->votes[i].value) + text_bytes(r->votes[i].note) +
-                 text_bytes(r->votes[i].client);
+                 text_bytes(r->votes[i].client) + text_bytes(r->votes[i].request);
     return bytes;
 }
 
@@ -77,7 +78,8 @@ static void check_lease(const struct sl_node *n, const struct sl_node_key *k,
     must(l->length > 0 && l->lease_ms <= sl_length_ms(l->length - 1),
          "a lease counts as at least its length");
     t->lengths[l->length - 1]++;
-    t->bytes += text_bytes(l->value) + text_bytes(l->note) + text_bytes(l->client);
+    t->bytes += text_bytes(l->value) + text_bytes(l->note) + text_bytes(l->client) +
+                text_bytes(l->request);
 }
 
 static void check_waiters(const struct sl_node *n, const struct sl_node_key *k)
@@ -120,7 +122,7 @@ static void check_key(const struct sl_node *n, const struct sl_node_key *k,
     must(k->past_fence <= k->seen_fence && k->released_fence <= k->seen_fence,
          "a fence that ended was seen");
     must(l->live || (l->value == NULL && l->note == NULL && l->client == NULL &&
-                     l->length == 0),
+                     l->request == NULL && l->length == 0),
          "nothing is left of a lease that ended");
     must(l->live || k->overlapped == NULL, "only a lease overlaps another");
     t->bytes += block_bytes(sizeof *k + k->key_n);
@@ -138,7 +140,8 @@ static void check_key(const struct sl_node *n, const struct sl_node_key *k,
         must(!k->learned->live && k->learned->length == 0,
              "a learned lease is not recorded yet");
         t->bytes += block_bytes(sizeof *k->learned) + text_bytes(k->learned->value) +
-                    text_bytes(k->learned->note) + text_bytes(k->learned->client);
+                    text_bytes(k->learned->note) + text_bytes(k->learned->client) +
+                    text_bytes(k->learned->request);
     }
     check_waiters(n, k);
 }
@@ -228,6 +231,27 @@ static void check_peers(const struct sl_node *n)
     }
 }
 
+/* --- Acquisitions with a REQUEST id ----------------------------------------------- */
+
+static void check_acquisitions(const struct sl_node_acquisitions *s, struct tally *t)
+{
+    size_t count = 0;
+    sl_ms until_ms = 0;
+    for (const struct sl_list *i = s->list.next; i != &s->list; i = i->next) {
+        const struct sl_node_acquisition *a = sl_container_of(
+            i, struct sl_node_acquisition, link);
+        const struct sl_bytes key = {a->text, a->key_n},
+                              request = {a->text + a->key_n, a->request_n};
+        must(sl_node_acquisition_find(s, key, request) == a,
+             "an acquisition is found by its name");
+        must(a->until_ms >= until_ms, "acquisitions are forgotten in order");
+        until_ms = a->until_ms;
+        t->bytes += block_bytes(sizeof *a + a->key_n + a->request_n);
+        count++;
+    }
+    must(count == s->index.count, "each acquisition is remembered once");
+}
+
 /* --- The node --------------------------------------------------------------------- */
 
 static void check_disk(const struct sl_node *n)
@@ -256,6 +280,8 @@ void sl_node_check(const struct sl_node *n)
         for (size_t i = 0; i < found; i++) check_key(n, items[i], &t);
     } while (cursor != 0);
     check_requests(n, &t);
+    check_acquisitions(&n->ended, &t);
+    check_acquisitions(&n->absent, &t);
     must(t.bytes == n->block_bytes, "all memory is counted");
     must(t.leases == n->lease_count, "leases are counted");
     must(t.deferred <= n->deferred_count, "a key has no more messages than the node");

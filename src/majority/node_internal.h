@@ -8,6 +8,7 @@
  *     node_orders.c         the orders of the node to its caller
  *     node_memory.c         allocation; counts every byte
  *     node_key.c            the state of a key
+ *     node_acquisition.c    acquisitions with a REQUEST id that have no lease
  *     acceptor.c            votes
  *     acceptor_lease.c      the start and end of leases and reservations
  *     acceptor_teach.c      learning leases that were agreed without this acceptor
@@ -16,6 +17,7 @@
  *     proposer_queue.c      the requests that wait for a key
  *     proposer_round.c      one message to all acceptors, and their votes
  *     proposer_attempt.c    ACQUIRE
+ *     proposer_adopt.c      attempts that repeat another one, and CANCEL
  *     proposer_evaluate.c   EXTEND, RELEASE, CHECK, READ, VOTES
  *     proposer_teach.c      teaching agreed leases to nodes that may lack them
  *     membership_change.c   membership changes
@@ -132,6 +134,9 @@ struct sl_node_lease {
     uint64_t session; /* The session on this node that holds it; 0: none. */
     size_t length;    /* The index + 1 of its length in base/durable.h; 0: none. */
     struct sl_node_text *value, *note, *client;
+    struct sl_node_text *request; /* The user and REQUEST id; NULL: none. */
+    uint64_t digest;              /* Of the options of the request. */
+    bool adopted; /* A client has received it, so giving up does not end it. */
 };
 
 /* A reservation by a stealing request, which waits until the lease of this key ends. */
@@ -221,6 +226,28 @@ static inline sl_ms sl_node_lease_left_ms(const struct sl_node_lease *l,
     return sl_node_max_ms(l->end_ms - SL_NODE_GRAIN_MS - now.ms, 0);
 }
 
+/* --- Acquisitions with a REQUEST id ----------------------------------------------- */
+
+/* What the node remembers about an acquisition that has no lease here. */
+struct sl_node_acquisition {
+    struct sl_list link;
+    sl_ms until_ms;
+    /* Ended: the owner of its lease; epoch 0: a client has released or cancelled it. */
+    struct sl_attempt_id owner;
+    /* Ended: it was certainly granted or cancelled. If not, its owner may make more
+     * attempts, because it knows whether it was granted. */
+    bool sure;
+    uint64_t place; /* Absent: its position in the queue. */
+    uint32_t key_n, request_n;
+    char text[]; /* The key, then the user and the id. */
+};
+
+/* A set of them, sorted by until_ms. */
+struct sl_node_acquisitions {
+    struct sl_index index;
+    struct sl_list list;
+};
+
 /* --- Other nodes ------------------------------------------------------------------ */
 
 struct sl_node_peer {
@@ -267,7 +294,7 @@ struct sl_node_deferred {
 static inline size_t sl_node_deferred_bytes(const struct sl_message *m)
 {
     return sizeof(struct sl_node_deferred) + m->key.n + m->value.n + m->note.n +
-           m->client.n;
+           m->client.n + m->request.n;
 }
 
 /* --- Membership changes ----------------------------------------------------------- */
@@ -350,6 +377,9 @@ struct sl_node {
     struct sl_heap key_timers, request_timers;
     struct sl_list requests;
     struct sl_waits waits; /* Keys with waiters, by the start of the oldest wait. */
+    /* Acquisitions that have ended at this acceptor; and those that waited at this
+     * proposer until their client left. */
+    struct sl_node_acquisitions ended, absent;
     uint32_t request_count;
     uint64_t last_number, last_round;
     struct sl_membership_change change;
@@ -396,7 +426,7 @@ static inline struct sl_bytes sl_node_text_bytes(const struct sl_node_text *t)
 
 /* Copy *b to `at`, and make *b point there. Returns the address after the copy. */
 char *sl_node_put_bytes(char *at, struct sl_bytes *b);
-/* Do the same for the key, value, note and client of a message. */
+/* Do the same for all bytes of a message. */
 void sl_node_put_message(char *at, struct sl_message *m);
 
 /* --- node_clock.c ----------------------------------------------------------------- */
@@ -537,6 +567,24 @@ void sl_node_key_schedule(struct sl_node *n, struct sl_node_key *k);
 void sl_node_lease_clear(struct sl_node *n, struct sl_node_lease *l);
 void sl_node_lease_free(struct sl_node *n,
                         struct sl_node_lease **l); /* NULL is allowed. */
+
+/* --- node_acquisition.c ----------------------------------------------------------- */
+
+void sl_node_acquisitions_init(struct sl_node *n, struct sl_hash_key hash_key);
+void sl_node_acquisitions_free(struct sl_node *n);
+
+struct sl_node_acquisition *sl_node_acquisition_find(
+    const struct sl_node_acquisitions *s, struct sl_bytes key, struct sl_bytes request);
+/* Find or add one, and remember it until this time, which is not before that of any
+ * other. Returns NULL when out of memory. */
+struct sl_node_acquisition *sl_node_acquisition_keep(struct sl_node *n,
+                                                     struct sl_node_acquisitions *s,
+                                                     struct sl_bytes key,
+                                                     struct sl_bytes request,
+                                                     sl_ms until_ms);
+void sl_node_acquisition_forget(struct sl_node *n, struct sl_node_acquisitions *s,
+                                struct sl_node_acquisition *a);
+void sl_node_acquisitions_tick(struct sl_node *n, struct sl_now now);
 
 /* --- membership_change.c ---------------------------------------------------------- */
 

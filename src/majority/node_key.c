@@ -75,6 +75,7 @@ void sl_node_lease_clear(struct sl_node *n, struct sl_node_lease *l)
     sl_node_text_free(n, l->value);
     sl_node_text_free(n, l->note);
     sl_node_text_free(n, l->client);
+    sl_node_text_free(n, l->request);
     *l = (struct sl_node_lease){.asked_ms = -1};
 }
 
@@ -139,12 +140,14 @@ static void free_key(void *item)
     free(k->lease.value);
     free(k->lease.note);
     free(k->lease.client);
+    free(k->lease.request);
     struct sl_node_lease *others[] = {k->overlapped, k->learned};
     for (size_t i = 0; i < 2; i++) {
         if (others[i] == NULL) continue;
         free(others[i]->value);
         free(others[i]->note);
         free(others[i]->client);
+        free(others[i]->request);
         free(others[i]);
     }
     free(k);

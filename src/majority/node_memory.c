@@ -49,7 +49,8 @@ void sl_node_put_message(char *at, struct sl_message *m)
     at = sl_node_put_bytes(at, &m->key);
     at = sl_node_put_bytes(at, &m->value);
     at = sl_node_put_bytes(at, &m->note);
-    sl_node_put_bytes(at, &m->client);
+    at = sl_node_put_bytes(at, &m->client);
+    sl_node_put_bytes(at, &m->request);
 }
 
 char *sl_node_put_bytes(char *at, struct sl_bytes *b)

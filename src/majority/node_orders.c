@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "majority/acceptor.h"
 #include "majority/proposer.h"
 
 static struct sl_node_queued_order *queue(struct sl_node *n,
@@ -21,8 +22,9 @@ static struct sl_node_queued_order *queue(struct sl_node *n,
 static struct sl_node_queued_order *queue_message(struct sl_node *n,
                                                   const struct sl_message *m)
 {
-    struct sl_node_queued_order *o = queue(
-        n, SL_NODE_ORDER_SEND, m->key.n + m->value.n + m->note.n + m->client.n);
+    struct sl_node_queued_order *o = queue(n, SL_NODE_ORDER_SEND,
+                                           m->key.n + m->value.n + m->note.n +
+                                               m->client.n + m->request.n);
     if (o == NULL) return NULL;
     o->u.message = *m;
     o->u.message.cluster = n->kept.force.cluster;
@@ -231,6 +233,16 @@ static void fail_if_late(const struct sl_node *n, struct sl_proposer_request *r)
     memcpy(r->answer.reason, why, sizeof why);
 }
 
+/* The acquisition was cancelled while its grant waited for the journal. */
+static void fail_if_cancelled(const struct sl_node *n, struct sl_proposer_request *r)
+{
+    if (r->type == SL_NODE_ACQUIRE && r->answer.status == SLUICE_OK &&
+        r->held_key != NULL &&
+        sl_acceptor_is_cancelled(n, sl_node_text_bytes(r->held_key),
+                                 sl_node_text_bytes(r->request)))
+        r->answer.status = SLUICE_EENDED;
+}
+
 /* Fill in an order. */
 static void fill_order(struct sl_node *n, struct sl_node_queued_order *o,
                        struct sl_node_order *out)
@@ -243,6 +255,7 @@ static void fill_order(struct sl_node *n, struct sl_node_queued_order *o,
         struct sl_proposer_request *r = sl_container_of(o, struct sl_proposer_request,
                                                         order);
         fail_if_late(n, r);
+        fail_if_cancelled(n, r);
         out->ticket = r->ticket;
         out->answer = &r->answer;
     }

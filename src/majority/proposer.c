@@ -84,6 +84,7 @@ void sl_proposer_request_free(struct sl_node *n, struct sl_proposer_request *r)
     sl_node_text_free(n, r->value);
     sl_node_text_free(n, r->note);
     sl_node_text_free(n, r->client);
+    sl_node_text_free(n, r->request);
     sl_node_text_free(n, r->held_key);
     sl_node_block_free(n, r, sizeof *r);
 }
@@ -101,14 +102,19 @@ static void retire(struct sl_node *n, struct sl_now now, struct sl_proposer_requ
     sl_proposer_queue_leave(n, now, r);
 }
 
-/* Release a lease that this node was granted, but whose client does not receive it. */
+/* Release a lease that this node was granted, but whose client does not receive it. If
+ * the request has an id, another attempt may have received the lease, or may soon. */
 static void take_back(struct sl_node *n, struct sl_now now,
-                      const struct sl_proposer_request *r, struct sl_bytes key)
+                      const struct sl_proposer_request *r, struct sl_bytes key,
+                      sl_ms linger_ms)
 {
     if (r->type != SL_NODE_ACQUIRE || r->answer.status != SLUICE_OK || key.n == 0)
         return;
     const struct sl_node_request release = {
-        .type = SL_NODE_RELEASE, .key = key, .fence = r->fence};
+        .type = r->request != NULL ? SL_NODE_TAKE_BACK : SL_NODE_RELEASE,
+        .key = key,
+        .fence = r->fence,
+        .wait_ms = linger_ms};
     now.wall_us = n->own_wall_us;
     sl_node_submit(n, now, 0, &release); /* If this fails, the lease expires. */
 }
@@ -129,7 +135,7 @@ static void cannot_record(struct sl_node *n, struct sl_now now,
         "or use another node";
     r->order.position = 0;
     if (r->answer.status != SLUICE_OK) return;
-    take_back(n, now, r, sl_node_key_bytes(r->key));
+    take_back(n, now, r, sl_node_key_bytes(r->key), 0);
     r->answer.status = SLUICE_EIO;
     memcpy(r->answer.reason, why, sizeof why);
 }
@@ -192,7 +198,9 @@ static void on_time(struct sl_node *n, struct sl_now now, struct sl_proposer_req
         for (uint32_t i = 0; i < n->kept.force.count; i++)
             if (r->votes[i].verdict == SL_VERDICT_NONE) r->votes[i].gone = true;
         sl_proposer_evaluate(n, now, r);
-    } else if (!sl_proposer_queue_is_first(r)) {
+    } else if (r->type == SL_NODE_TAKE_BACK) sl_proposer_take_back(n, now, r);
+    else if (r->looks || r->adopts) sl_proposer_start_round(n, now, r);
+    else if (!sl_proposer_queue_is_first(r)) {
         r->try_ms = SL_NEVER; /* Until it is the first waiter. */
         sl_proposer_schedule(n, r);
     } else if (r->type == SL_NODE_ACQUIRE) sl_proposer_attempt(n, now, r);
@@ -245,8 +253,21 @@ static void step_back(struct sl_node *n, struct sl_now now,
     sl_proposer_try_again(n, r, SL_NEVER);
 }
 
-static void ask_acquire(struct sl_node *n, struct sl_now now,
-                        struct sl_proposer_request *r)
+/* A request that repeats another one must not wait behind other requests for a lease that
+ * it has already. */
+static void look_first(struct sl_node *n, struct sl_now now,
+                       struct sl_proposer_request *r)
+{
+    if (r->request == NULL || sl_proposer_queue_head(r->key) == NULL)
+        sl_proposer_ask_acquire(n, now, r);
+    else {
+        r->looks = true;
+        sl_proposer_start_round(n, now, r);
+    }
+}
+
+void sl_proposer_ask_acquire(struct sl_node *n, struct sl_now now,
+                             struct sl_proposer_request *r)
 {
     struct sl_node_key *k = r->key;
     if (r->waits) {
@@ -255,6 +276,10 @@ static void ask_acquire(struct sl_node *n, struct sl_now now,
             return;
         }
         struct sl_proposer_request *before = sl_proposer_queue_head(k);
+        if (!sl_proposer_take_place(n, r)) {
+            sl_proposer_finish(n, now, r, SLUICE_EMISMATCH);
+            return;
+        }
         sl_proposer_queue_join(n, k, r);
         sl_proposer_schedule(n, r);
         if (sl_proposer_queue_head(k) != r) return;
@@ -306,7 +331,12 @@ static void begin(struct sl_node *n, struct sl_now now, struct sl_proposer_reque
 {
     sl_acceptor_settle(n, now, r->key);
     switch (r->type) {
-        case SL_NODE_ACQUIRE: ask_acquire(n, now, r); break;
+        case SL_NODE_ACQUIRE: look_first(n, now, r); break;
+        case SL_NODE_CANCEL: sl_proposer_ask_cancel(n, now, r); break;
+        case SL_NODE_TAKE_BACK:
+            r->try_ms = r->wait_end_ms;
+            sl_proposer_schedule(n, r);
+            break;
         case SL_NODE_RELEASE: ask_release(n, now, r); break;
         case SL_NODE_AWAIT: ask_await(n, now, r); break;
         case SL_NODE_ADD:
@@ -327,6 +357,9 @@ static int check(const struct sl_node *n, const struct sl_node_request *a)
     if (leased && (a->lease_ms < l->lease_min_ms || a->lease_ms > l->lease_max_ms))
         return SLUICE_ETOOBIG;
     if (a->fence > SL_FENCE_MAX || a->wait_ms < 0) return SLUICE_EINVAL;
+    if (a->request.n > SL_NODE_REQUEST_BYTES_MAX ||
+        (a->type == SL_NODE_CANCEL && a->request.n == 0))
+        return SLUICE_EINVAL;
     return SLUICE_OK;
 }
 
@@ -354,8 +387,10 @@ static struct sl_proposer_request *make_request(struct sl_node *n, struct sl_now
     r->value = sl_node_text_new(n, a->value);
     r->note = sl_node_text_new(n, a->note);
     r->client = sl_node_text_new(n, a->client);
+    r->request = sl_node_text_new(n, a->request);
     if ((a->value.n > 0 && r->value == NULL) || (a->note.n > 0 && r->note == NULL) ||
-        (a->client.n > 0 && r->client == NULL)) {
+        (a->client.n > 0 && r->client == NULL) ||
+        (a->request.n > 0 && r->request == NULL)) {
         sl_proposer_request_free(n, r);
         return NULL;
     }
@@ -367,6 +402,8 @@ static struct sl_proposer_request *make_request(struct sl_node *n, struct sl_now
     r->ticket = ticket;
     r->session = a->session;
     r->owner = (struct sl_attempt_id){n->epoch, next_number(n, now)};
+    r->place = r->owner.number;
+    r->digest = a->digest;
     r->fence = a->fence;
     r->lease_ms = a->lease_ms > 0 ? a->lease_ms : n->limits.lease_max_ms;
     r->since_ms = now.ms;
@@ -417,7 +454,7 @@ void sl_node_withdraw(struct sl_node *n, struct sl_now now, uint64_t ticket)
         /* The answer may be waiting for the journal. */
         r = sl_node_take_held(n, ticket);
         if (r == NULL) return;
-        take_back(n, now, r, sl_node_text_bytes(r->held_key));
+        take_back(n, now, r, sl_node_text_bytes(r->held_key), n->limits.linger_ms);
         sl_proposer_request_free(n, r);
         return;
     }
@@ -426,6 +463,7 @@ void sl_node_withdraw(struct sl_node *n, struct sl_now now, uint64_t ticket)
     if (r->type == SL_NODE_ACQUIRE) {
         if (r->outstanding) sl_proposer_give_up(n, now, r);
         sl_proposer_cancel(n, now, r);
+        sl_proposer_keep_place(n, now, r);
     }
     retire(n, now, r);
     sl_proposer_request_free(n, r);

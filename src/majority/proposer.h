@@ -16,7 +16,8 @@ struct sl_proposer_vote {
     int32_t priority, wanted;
     sl_ms left_ms;
     uint64_t stamp;
-    struct sl_node_text *value, *note, *client;
+    struct sl_node_text *value, *note, *client, *request;
+    uint64_t digest;
 };
 
 /* Why a round failed. */
@@ -48,6 +49,14 @@ struct sl_proposer_request {
     bool told_holder; /* The client of a stealing request knows the holder. */
     bool outstanding; /* Its last attempt was not released, so acceptors may have it. */
     struct sl_node_text *value, *note, *client;
+    struct sl_node_text *request; /* The user and REQUEST id; NULL: none. */
+    uint64_t digest;              /* Of its options. */
+    uint64_t place;               /* The queue is ordered by priority, then by this. */
+    bool looks;        /* Before it waits, it asks whether it repeats a grant. */
+    bool adopts;       /* The round adopts the lease with the fence of the request. */
+    bool adopts_grant; /* That lease is known to be a grant. */
+    sl_fence lacked_fence; /* The fence of a lease that it could not adopt. */
+    bool withdrew;         /* CANCEL: it withdrew a request that waited here. */
     struct sl_node_text
         *held_key;         /* The key, while the answer waits for the journal. */
     struct sl_wait by_age; /* In the waits of the key, by age. */
@@ -74,9 +83,17 @@ struct sl_proposer_request {
 struct sl_proposer_count {
     uint32_t members, majority;
     uint32_t yes, held, reserved, lacks, fence, clock, silent, full, big, stranger;
-    uint32_t granted;    /* Nodes that have the same agreed lease. */
-    uint32_t rivals;     /* Votes for competing attempts, or turns for them. */
-    bool yields;         /* One of these attempts has a better rank. */
+    uint32_t granted;      /* Nodes that have the same agreed lease. */
+    uint32_t rivals;       /* Votes for competing attempts, or turns for them. */
+    bool yields;           /* One of these attempts has a better rank. */
+    uint32_t ended, names; /* Votes ENDED and NAMES. */
+    bool ended_surely;     /* A vote ENDED is certain. */
+    /* The lease that most nodes have for the acquisition of the request; or a lease that is
+     * known to be agreed. */
+    sl_fence mine_fence;
+    uint32_t mine;       /* How many nodes have it. */
+    bool mine_agreed;    /* It is known to be agreed. */
+    bool mismatch;       /* It was requested with other options. */
     uint32_t open;       /* Votes that may still arrive. */
     uint32_t missing;    /* Votes that will not arrive. */
     sl_fence most_fence; /* The fence of the lease that most nodes have. */
@@ -211,11 +228,67 @@ bool sl_proposer_settle_contest(struct sl_node *n, struct sl_now now,
 void sl_proposer_wait_over(struct sl_node *n, struct sl_now now,
                            struct sl_proposer_request *r);
 
+/* Continue a request that is not in the queue: let it wait, or try. */
+void sl_proposer_ask_acquire(struct sl_node *n, struct sl_now now,
+                             struct sl_proposer_request *r);
+
+/* --- proposer_adopt.c ------------------------------------------------------------- */
+
+/* A round of an attempt shows that its acquisition has a lease, or may have one. Begin to
+ * adopt it, or answer the request. Returns false if the votes show nothing like that. */
+bool sl_proposer_repeats(struct sl_node *n, struct sl_now now,
+                         struct sl_proposer_request *r,
+                         const struct sl_proposer_count *c);
+/* Evaluate a round of an ACQUIRE that looks for the lease of its acquisition, or adopts
+ * it. */
+void sl_proposer_evaluate_look(struct sl_node *n, struct sl_now now,
+                               struct sl_proposer_request *r,
+                               const struct sl_proposer_count *c);
+void sl_proposer_evaluate_adopt(struct sl_node *n, struct sl_now now,
+                                struct sl_proposer_request *r,
+                                const struct sl_proposer_count *c);
+
+/* The client of a request that waits has left: keep its position in the queue. */
+void sl_proposer_keep_place(struct sl_node *n, struct sl_now now,
+                            const struct sl_proposer_request *r);
+/* Give a request the position of an earlier attempt that waits here, or did until its
+ * client left. Returns false if the earlier attempt has other options. */
+bool sl_proposer_take_place(struct sl_node *n, struct sl_proposer_request *r);
+
+/* CANCEL: withdraw the requests that wait here, and ask all acceptors. */
+void sl_proposer_ask_cancel(struct sl_node *n, struct sl_now now,
+                            struct sl_proposer_request *r);
+void sl_proposer_evaluate_cancel(struct sl_node *n, struct sl_now now,
+                                 struct sl_proposer_request *r,
+                                 const struct sl_proposer_count *c);
+
+/* Release a grant that no client has received, unless it was adopted. */
+void sl_proposer_take_back(struct sl_node *n, struct sl_now now,
+                           struct sl_proposer_request *r);
+
+/* Whether two requests are attempts of one acquisition. */
+static inline bool sl_proposer_same_acquisition(const struct sl_proposer_request *a,
+                                                const struct sl_proposer_request *b)
+{
+    return a->request != NULL && b->request != NULL &&
+           sl_bytes_equal(sl_node_text_bytes(a->request),
+                          sl_node_text_bytes(b->request));
+}
+
 /* --- proposer_evaluate.c ---------------------------------------------------------- */
 
 /* Decide from the votes so far whether the round of a request has ended. */
 void sl_proposer_evaluate(struct sl_node *n, struct sl_now now,
                           struct sl_proposer_request *r);
+
+/* Returns the YES vote with the newest value of the lease, or NULL if there is no
+ * YES vote. */
+const struct sl_proposer_vote *sl_proposer_vote_with_lease(
+    const struct sl_node *n, const struct sl_proposer_request *r);
+/* Teach the lease of this vote, until the end of the round. */
+void sl_proposer_announce_vote(struct sl_node *n, struct sl_now now,
+                               struct sl_proposer_request *r,
+                               const struct sl_proposer_vote *v, uint32_t flags);
 
 /* --- proposer_teach.c ------------------------------------------------------------- */
 

@@ -1,6 +1,7 @@
 /* proposer_attempt.c - ACQUIRE: attempts to get a lease, each under its own fence. */
 #include <assert.h>
 
+#include "majority/acceptor.h"
 #include "majority/proposer.h"
 
 #define SPLIT_MS_MAX 256 /* The longest pause after split votes. */
@@ -145,6 +146,10 @@ static void granted(struct sl_node *n, struct sl_now now, struct sl_proposer_req
 {
     struct sl_message m = sl_proposer_message(r);
     bool overlapping = false;
+    if (sl_acceptor_is_cancelled(n, m.key, m.request)) {
+        sl_proposer_finish(n, now, r, SLUICE_EENDED); /* It was cancelled meanwhile. */
+        return;
+    }
     for (uint32_t i = 0; i < n->kept.force.count; i++)
         if (r->votes[i].verdict == SL_VERDICT_YES &&
             (r->votes[i].flags & SL_FLAG_OVERLAPPING) != 0)
@@ -281,7 +286,9 @@ static void reject(struct sl_node *n, struct sl_now now, struct sl_proposer_requ
         sl_proposer_finish_because(
             n, now, r, SLUICE_ENOQUORUM,
             "concurrent requests split the votes; retry, or use WAIT");
-    } else if (r->outcome == SL_OUTCOME_NOQUORUM && !sl_proposer_queue_is_first(r))
+    } else if (c->mine > 0) /* The acquisition may have the lock. */
+        sl_proposer_finish_no_quorum(n, now, r, c);
+    else if (r->outcome == SL_OUTCOME_NOQUORUM && !sl_proposer_queue_is_first(r))
         sl_proposer_finish_like(n, now, r, sl_proposer_queue_head(r->key));
     else if (r->outcome == SL_OUTCOME_NOQUORUM)
         sl_proposer_finish_no_quorum(n, now, r, c);
@@ -334,6 +341,8 @@ static void failed(struct sl_node *n, struct sl_now now, struct sl_proposer_requ
                                    "key-bytes-max; use the same settings on all nodes");
     else if (c->full > c->members - c->majority)
         sl_proposer_finish(n, now, r, SLUICE_EKEYS);
+    else if (c->names > c->members - c->majority)
+        sl_proposer_finish(n, now, r, SLUICE_EREQUESTS);
     else if (c->stranger > 0 && sl_proposer_retry_for_membership(n, now, r, c)) return;
     else if (is_time_over(r, now) && !is_undecided(n, now, r) &&
              !has_outlasted_rivals(r, c))
@@ -355,6 +364,7 @@ void sl_proposer_evaluate_acquire(struct sl_node *n, struct sl_now now,
                                   const struct sl_proposer_count *c)
 {
     if (c->yes >= c->majority && now.ms < r->end_ms) granted(n, now, r);
+    else if (r->request != NULL && sl_proposer_repeats(n, now, r, c)) return;
     else if (now.ms >= r->end_ms ||
              (c->yes + c->open < c->majority && !missing_votes_decide(n, now, r, c)))
         failed(n, now, r, c);
@@ -364,7 +374,8 @@ bool sl_proposer_settle_contest(struct sl_node *n, struct sl_now now,
                                 struct sl_proposer_request *r)
 {
     struct sl_proposer_count c = sl_proposer_count_votes(n, r);
-    if (r->type != SL_NODE_ACQUIRE || c.rivals == 0) return false;
+    if (r->type != SL_NODE_ACQUIRE || r->looks || r->adopts || c.rivals == 0)
+        return false;
     failed(n, now, r, &c);
     return true;
 }
@@ -388,6 +399,10 @@ void sl_proposer_wait_over(struct sl_node *n, struct sl_now now,
         return;
     }
     struct sl_proposer_count c = sl_proposer_count_votes(n, r);
+    if (r->looks || r->adopts) {
+        sl_proposer_finish_no_quorum(n, now, r, &c);
+        return;
+    }
     bool few = reachable_members(n) < c.majority;
     if (!sl_proposer_queue_is_first(r))
         r->outcome = sl_proposer_queue_head(r->key)->outcome;

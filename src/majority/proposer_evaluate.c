@@ -4,9 +4,7 @@
 
 #include "majority/proposer.h"
 
-/* Returns the YES vote with the newest value of the lease, or NULL if there is no
- * YES vote. */
-static const struct sl_proposer_vote *vote_with_lease(
+const struct sl_proposer_vote *sl_proposer_vote_with_lease(
     const struct sl_node *n, const struct sl_proposer_request *r)
 {
     const struct sl_proposer_vote *best = NULL;
@@ -18,23 +16,30 @@ static const struct sl_proposer_vote *vote_with_lease(
     return best;
 }
 
+void sl_proposer_announce_vote(struct sl_node *n, struct sl_now now,
+                               struct sl_proposer_request *r,
+                               const struct sl_proposer_vote *v, uint32_t flags)
+{
+    struct sl_message m = sl_proposer_message(r);
+    m.owner = v->owner;
+    m.priority = v->priority;
+    m.note = sl_node_text_bytes(v->note);
+    m.client = sl_node_text_bytes(v->client);
+    m.value = sl_node_text_bytes(v->value);
+    m.request = sl_node_text_bytes(v->request);
+    m.digest = v->digest;
+    m.stamp = v->stamp;
+    m.left_ms = r->end_ms - now.ms;
+    m.flags = flags | (v->flags & SL_FLAG_OVERLAPPING);
+    sl_proposer_announce(n, now, r, &m);
+    sl_proposer_note_grant(n, r);
+}
+
 static void extended(struct sl_node *n, struct sl_now now,
                      struct sl_proposer_request *r, const struct sl_proposer_count *c)
 {
-    struct sl_message m = sl_proposer_message(r);
-    const struct sl_proposer_vote *v = vote_with_lease(n, r);
-    if (v != NULL) {
-        m.owner = v->owner;
-        m.priority = v->priority;
-        m.note = sl_node_text_bytes(v->note);
-        m.client = sl_node_text_bytes(v->client);
-        m.value = sl_node_text_bytes(v->value);
-        m.stamp = v->stamp;
-        m.left_ms = r->end_ms - now.ms;
-        m.flags = SL_FLAG_EXTENDED | (v->flags & SL_FLAG_OVERLAPPING);
-        sl_proposer_announce(n, now, r, &m);
-        sl_proposer_note_grant(n, r);
-    }
+    const struct sl_proposer_vote *v = sl_proposer_vote_with_lease(n, r);
+    if (v != NULL) sl_proposer_announce_vote(n, now, r, v, SL_FLAG_EXTENDED);
     sl_proposer_finish_with(n, now, r, c->yes_left_ms);
 }
 
@@ -175,7 +180,12 @@ void sl_proposer_evaluate(struct sl_node *n, struct sl_now now,
     struct sl_proposer_count c = sl_proposer_count_votes(n, r);
     assert(r->in_round);
     switch (r->type) {
-        case SL_NODE_ACQUIRE: sl_proposer_evaluate_acquire(n, now, r, &c); break;
+        case SL_NODE_ACQUIRE:
+            if (r->looks) sl_proposer_evaluate_look(n, now, r, &c);
+            else if (r->adopts) sl_proposer_evaluate_adopt(n, now, r, &c);
+            else sl_proposer_evaluate_acquire(n, now, r, &c);
+            break;
+        case SL_NODE_CANCEL: sl_proposer_evaluate_cancel(n, now, r, &c); break;
         case SL_NODE_EXTEND: evaluate_extend(n, now, r, &c); break;
         case SL_NODE_RELEASE: evaluate_release(n, now, r, &c); break;
         case SL_NODE_CHECK: evaluate_check(n, now, r, &c); break;

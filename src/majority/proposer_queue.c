@@ -15,7 +15,17 @@ bool sl_proposer_queue_is_first(const struct sl_proposer_request *r)
            sl_proposer_queue_head(r->key) == r;
 }
 
-/* The queue is ordered by priority, then by arrival. */
+/* Whether the request comes after the new request in the queue, which is ordered by
+ * priority, then by position. */
+static bool comes_after(const struct sl_list *at,
+                        const struct sl_proposer_request *next)
+{
+    const struct sl_proposer_request *r = sl_container_of(
+        at, const struct sl_proposer_request, key_link);
+    if (r->priority != next->priority) return r->priority < next->priority;
+    return r->place > next->place;
+}
+
 void sl_proposer_queue_join(struct sl_node *n, struct sl_node_key *k,
                             struct sl_proposer_request *r)
 {
@@ -24,10 +34,7 @@ void sl_proposer_queue_join(struct sl_node *n, struct sl_node_key *k,
     if (sl_proposer_queue_head(k) != NULL &&
         sl_proposer_queue_head(k)->priority < r->priority)
         at = &k->waiters;
-    while (at != &k->waiters &&
-           sl_container_of(at, struct sl_proposer_request, key_link)->priority <
-               r->priority)
-        at = at->prev;
+    while (at != &k->waiters && comes_after(at, r)) at = at->prev;
     r->key_link.prev = at;
     r->key_link.next = at->next;
     at->next->prev = &r->key_link;

@@ -11,6 +11,7 @@ void sl_proposer_forget_votes(struct sl_node *n, struct sl_proposer_request *r)
         sl_node_text_free(n, r->votes[i].value);
         sl_node_text_free(n, r->votes[i].note);
         sl_node_text_free(n, r->votes[i].client);
+        sl_node_text_free(n, r->votes[i].request);
         r->votes[i] = (struct sl_proposer_vote){.verdict = SL_VERDICT_NONE};
     }
 }
@@ -32,7 +33,9 @@ struct sl_message sl_proposer_message(const struct sl_proposer_request *r)
                            .stamp = r->stamp,
                            .value = sl_node_text_bytes(r->value),
                            .note = sl_node_text_bytes(r->note),
-                           .client = sl_node_text_bytes(r->client)};
+                           .client = sl_node_text_bytes(r->client),
+                           .request = sl_node_text_bytes(r->request),
+                           .digest = r->digest};
     if (r->key != NULL) m.key = sl_node_key_bytes(r->key);
     return m;
 }
@@ -40,7 +43,11 @@ struct sl_message sl_proposer_message(const struct sl_proposer_request *r)
 static enum sl_message_type message_for(const struct sl_proposer_request *r)
 {
     switch (r->type) {
-        case SL_NODE_ACQUIRE: return SL_MESSAGE_ACQUIRE;
+        case SL_NODE_ACQUIRE:
+            return r->looks    ? SL_MESSAGE_LOOK
+                   : r->adopts ? SL_MESSAGE_ADOPT
+                               : SL_MESSAGE_ACQUIRE;
+        case SL_NODE_CANCEL: return SL_MESSAGE_END;
         case SL_NODE_EXTEND: return SL_MESSAGE_RENEW;
         case SL_NODE_RELEASE: return SL_MESSAGE_RELEASE;
         default: return SL_MESSAGE_LOOK;
@@ -151,6 +158,20 @@ static void count_held(const struct sl_proposer_request *r,
     if (!known || sl_attempt_comes_before(rival, mine)) c->yields = true;
 }
 
+/* Count the nodes that have a lease of the acquisition of the request. */
+static void count_mine(const struct sl_proposer_request *r,
+                       const struct sl_proposer_vote *v, struct sl_proposer_count *c)
+{
+    uint32_t same = sl_proposer_same_fence(r, c->members, v->fence);
+    bool agreed = (v->flags & SL_FLAG_AGREED) != 0;
+    bool better = agreed != c->mine_agreed ? agreed : same > c->mine;
+    if (c->mine > 0 && !better && v->fence != c->mine_fence) return;
+    c->mine = same;
+    c->mine_fence = v->fence;
+    c->mine_agreed = c->mine_agreed || agreed;
+    c->mismatch = (v->flags & SL_FLAG_MISMATCH) != 0;
+}
+
 struct sl_proposer_count sl_proposer_count_votes(const struct sl_node *n,
                                                  const struct sl_proposer_request *r)
 {
@@ -174,6 +195,11 @@ struct sl_proposer_count sl_proposer_count_votes(const struct sl_node *n,
             case SL_VERDICT_FULL: c.full++; break;
             case SL_VERDICT_BIG: c.big++; break;
             case SL_VERDICT_STRANGER: c.stranger++; break;
+            case SL_VERDICT_NAMES: c.names++; break;
+            case SL_VERDICT_ENDED:
+                c.ended++;
+                if ((v->flags & SL_FLAG_SURE) != 0) c.ended_surely = true;
+                break;
             case SL_VERDICT_SILENT:
                 c.silent++;
                 if (v->left_ms > c.silent_ms) c.silent_ms = v->left_ms;
@@ -184,6 +210,7 @@ struct sl_proposer_count sl_proposer_count_votes(const struct sl_node *n,
         }
         if (v->verdict == SL_VERDICT_HELD || v->verdict == SL_VERDICT_RESERVED)
             count_held(r, v, &c);
+        if ((v->flags & SL_FLAG_MINE) != 0) count_mine(r, v, &c);
     }
     return c;
 }
@@ -298,7 +325,8 @@ void sl_proposer_receive_vote(struct sl_node *n, struct sl_now now, sl_node_id f
     if (v->verdict != SL_VERDICT_NONE) return;
     if (!sl_node_text_set(n, &v->value, m->value) ||
         !sl_node_text_set(n, &v->note, m->note) ||
-        !sl_node_text_set(n, &v->client, m->client))
+        !sl_node_text_set(n, &v->client, m->client) ||
+        !sl_node_text_set(n, &v->request, m->request))
         return; /* Out of memory: treat the vote as lost. */
     v->verdict = m->verdict;
     v->flags = m->flags;
@@ -308,5 +336,6 @@ void sl_proposer_receive_vote(struct sl_node *n, struct sl_now now, sl_node_id f
     v->wanted = m->wanted;
     v->left_ms = m->left_ms;
     v->stamp = m->stamp;
+    v->digest = m->digest;
     sl_proposer_evaluate(n, now, r);
 }

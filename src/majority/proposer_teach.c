@@ -6,7 +6,8 @@ void sl_proposer_announce(struct sl_node *n, struct sl_now now,
 {
     const struct sl_membership *list = &n->kept.force;
     uint32_t flags = m->flags;
-    struct sl_bytes value = m->value, note = m->note, client = m->client;
+    struct sl_bytes value = m->value, note = m->note, client = m->client,
+                    request = m->request;
     int self = -1;
     m->type = SL_MESSAGE_TEACH;
     m->round = 0;
@@ -24,6 +25,7 @@ void sl_proposer_announce(struct sl_node *n, struct sl_now now,
         m->value = yes ? (struct sl_bytes){0} : value;
         m->note = yes ? (struct sl_bytes){0} : note;
         m->client = yes ? (struct sl_bytes){0} : client;
+        m->request = yes ? (struct sl_bytes){0} : request;
         sl_node_send(n, now, list->at[at].id, m);
     }
 }
@@ -61,10 +63,13 @@ static void teach_one(struct sl_node *n, struct sl_now now, struct sl_node_key *
                            .priority = l->priority,
                            .stamp = l->stamp,
                            .flags = SL_FLAG_WHOLE | SL_FLAG_COPY |
-                                    (l->overlapping ? SL_FLAG_OVERLAPPING : 0),
+                                    (l->overlapping ? SL_FLAG_OVERLAPPING : 0) |
+                                    (l->adopted ? SL_FLAG_ADOPTED : 0),
                            .value = sl_node_text_bytes(l->value),
                            .note = sl_node_text_bytes(l->note),
-                           .client = sl_node_text_bytes(l->client)};
+                           .client = sl_node_text_bytes(l->client),
+                           .request = sl_node_text_bytes(l->request),
+                           .digest = l->digest};
     sl_node_send(n, now, to, &m);
 }
 

@@ -159,7 +159,8 @@ void sim_audit_received(struct sim_world *w, uint32_t m, sl_node_id from,
     struct sim_machine *x = &w->machines[m];
     uint32_t key = key_of(msg->key);
     bool asks = msg->type == SL_MESSAGE_ACQUIRE || msg->type == SL_MESSAGE_RENEW ||
-                msg->type == SL_MESSAGE_RELEASE || msg->type == SL_MESSAGE_LOOK;
+                msg->type == SL_MESSAGE_RELEASE || msg->type == SL_MESSAGE_LOOK ||
+                msg->type == SL_MESSAGE_ADOPT || msg->type == SL_MESSAGE_END;
     if (!asks || msg->round == 0 || key == SIM_KEYS ||
         find_heard(x, from, msg->round) != NULL)
         return;
@@ -248,7 +249,9 @@ static void check_votes(struct sim_world *w, uint32_t m, sl_node_id to,
     bool yes = v->verdict == SL_VERDICT_YES;
     if (h->type == SL_MESSAGE_RELEASE) {
         if (yes && h->final) check_ended(w, m, h->key, h->fence);
-    } else if (yes && h->type != SL_MESSAGE_LOOK)
+    } else if (h->type == SL_MESSAGE_END) {
+        if (yes) check_ended(w, m, h->key, v->fence);
+    } else if (yes && h->type != SL_MESSAGE_LOOK && h->type != SL_MESSAGE_ADOPT)
         check_vote(w, m, h->key, h->fence, h->at_ms, h->lease_ms,
                    h->type == SL_MESSAGE_ACQUIRE);
     else if (v->fence != 0 && (v->flags & SL_FLAG_TURN) == 0)

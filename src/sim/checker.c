@@ -22,6 +22,7 @@ void sim_checker_clear(struct sim_checker *b)
     memset(b->beliefs, 0, sizeof b->beliefs);
     memset(b->newest_version, 0, sizeof b->newest_version);
     b->request_count = b->membership_count = 0;
+    b->acquisition_count = b->starts = 0;
     b->wrong[0] = '\0';
     b->is_stuck = false;
 }
@@ -31,6 +32,7 @@ void sim_checker_free(struct sim_checker *b)
     for (int k = 0; k < SIM_KEYS; k++) free(b->keys[k].grants);
     free(b->requests);
     free(b->memberships);
+    free(b->acquisitions);
     memset(b, 0, sizeof *b);
 }
 
@@ -188,6 +190,94 @@ void sim_checker_released(struct sim_checker *b, uint32_t key, sl_fence fence)
     if (row != NULL) row->released = true;
 }
 
+/* ---- acquisitions with a REQUEST id ---- */
+
+uint64_t sim_checker_acquisition(struct sim_checker *b)
+{
+    if (b->acquisition_count == b->acquisition_size) {
+        b->acquisition_size = b->acquisition_size ? b->acquisition_size * 2 : 64;
+        b->acquisitions = need(
+            realloc(b->acquisitions, b->acquisition_size * sizeof *b->acquisitions));
+    }
+    b->acquisitions[b->acquisition_count] = (struct sim_acquisition_record){0};
+    return ++b->acquisition_count; /* 0 means no id. */
+}
+
+void sim_checker_cancels(struct sim_checker *b, uint32_t key, uint64_t id)
+{
+    struct sim_acquisition_record *a = &b->acquisitions[id - 1];
+    a->cancels = true;
+    if (a->fence != 0) sim_checker_released(b, key, a->fence);
+}
+
+void sim_checker_received(struct sim_checker *b, uint64_t id, sl_fence fence)
+{
+    if (id != 0 && b->acquisitions[id - 1].fence == fence)
+        b->acquisitions[id - 1].received = true;
+}
+
+/* Return a number that changes when a node may have forgotten an acquisition that has ended:
+ * nodes do not remember them over a restart, and new nodes do not know them. */
+static uint64_t past_of(const struct sim_checker *b)
+{
+    return b->starts + b->membership_count;
+}
+
+/* Return whether the client of an acquisition relies on its lease. */
+static bool relies(const struct sim_checker *b, uint32_t key,
+                   const struct sim_acquisition_record *a, int64_t now_us)
+{
+    const struct sim_key_record *k = &b->keys[key];
+    for (uint32_t i = k->count; i > 0; i--) {
+        const struct sim_grant_record *g = &k->grants[i - 1];
+        if (g->fence == a->fence)
+            return a->received && !k->forced && !g->released && g->clock != NULL &&
+                   sim_clock_us(g->clock, now_us) < g->until_us;
+    }
+    return false;
+}
+
+/* Check a grant to an acquisition. Returns whether it is the first one. */
+static bool check_acquisition(struct sim_checker *b, const struct sim_request_record *r,
+                              const struct sl_grant *g, int64_t now_us)
+{
+    struct sim_acquisition_record *a = &b->acquisitions[r->id - 1];
+    /* The votes of a round that began before may still arrive. */
+    int64_t round_us = r->arrived_us + g->waited_ms * 998;
+    bool first = a->fence == 0;
+    if (a->ended_us != 0 && a->ended_past == past_of(b) && round_us > a->ended_us)
+        sim_checker_wrong(b,
+                          "k%u is granted under fence %llu to acquisition %llu, which "
+                          "has ended",
+                          r->key, (unsigned long long)g->fence,
+                          (unsigned long long)r->id);
+    if (!first && g->fence != a->fence &&
+        (a->granted_past == past_of(b) || relies(b, r->key, a, now_us)))
+        sim_checker_wrong(b,
+                          "k%u is granted under fence %llu to acquisition %llu, which "
+                          "has fence %llu",
+                          r->key, (unsigned long long)g->fence,
+                          (unsigned long long)r->id, (unsigned long long)a->fence);
+    if (!first && g->fence == a->fence && r->digest != a->digest)
+        sim_checker_wrong(b, "acquisition %llu of k%u is granted with other options",
+                          (unsigned long long)r->id, r->key);
+    if (!first && g->fence == a->fence) return false;
+    a->fence = g->fence;
+    a->digest = r->digest;
+    a->granted_past = past_of(b);
+    a->received = false;
+    return !a->cancels;
+}
+
+/* Record that an acquisition has been released or cancelled. */
+static void end_acquisition(struct sim_checker *b, uint64_t id, int64_t now_us)
+{
+    struct sim_acquisition_record *a = &b->acquisitions[id - 1];
+    if (a->ended_us != 0) return;
+    a->ended_us = now_us;
+    a->ended_past = past_of(b);
+}
+
 /* Return whether the client has held the lease ever since it sent the request. */
 static bool holds_throughout(const struct sim_checker *b,
                              const struct sim_request_record *r, int64_t now_us)
@@ -241,7 +331,13 @@ const struct sim_request_record *sim_checker_answered(struct sim_checker *b,
     r->state = SIM_REQUEST_DONE;
     check_answer(b, r, a, now_us);
     if (a->status != SLUICE_OK) return r;
-    if (r->type == SL_NODE_ACQUIRE) grant(b, r->key, &a->grant, r->sent_us, now_us);
+    bool is_new = r->type == SL_NODE_ACQUIRE &&
+                  (r->id == 0 || check_acquisition(b, r, &a->grant, now_us));
+    if (is_new) grant(b, r->key, &a->grant, r->sent_us, now_us);
+    /* Without a fence, RELEASE may not know the lease. */
+    bool released = r->type == SL_NODE_RELEASE && (r->fence != 0 || a->number == 1);
+    if (r->id != 0 && (released || r->type == SL_NODE_CANCEL))
+        end_acquisition(b, r->id, now_us);
     if (r->type == SL_NODE_EXTEND) extend(b, r->key, r->fence);
     return r;
 }
@@ -291,6 +387,7 @@ void sim_checker_doubt(struct sim_checker *b, uint32_t client)
 void sim_checker_started(struct sim_checker *b, uint32_t node)
 {
     b->report_count[node] = 0;
+    b->starts++;
 }
 
 void sim_checker_published(struct sim_checker *b, uint32_t node,

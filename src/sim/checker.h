@@ -9,6 +9,8 @@
  *     - A fence does not rise from grant to grant, or an extension changes it.
  *     - A client extends an old grant after another client was granted the key.
  *     - A node replies to a holder that it does not hold the key.
+ *     - An acquisition with a REQUEST id gets two leases, or is granted after its client has
+ *       released or cancelled it (unless nodes have forgotten that in a restart, or are new).
  *     - A node answers a request twice, or publishes an event twice.
  *     - Two memberships have the same version, or differ by more than one node.
  *     - A node goes back to an older membership. */
@@ -47,6 +49,16 @@ struct sim_key_record {
     sl_fence overlapped_below;
 };
 
+/* An acquisition with a REQUEST id. */
+struct sim_acquisition_record {
+    sl_fence fence; /* The first lease that was granted to it; 0: none. */
+    uint64_t digest;
+    uint64_t granted_past, ended_past; /* What had happened before (past_of()). */
+    int64_t ended_us; /* When the first RELEASE or CANCEL was answered; 0: none was. */
+    bool received;    /* Its client has received the lease. */
+    bool cancels;     /* Its client has sent CANCEL, and ignores grants. */
+};
+
 struct sim_belief {
     bool is; /* The client believes that it is the holder. */
     uint32_t key;
@@ -66,6 +78,7 @@ struct sim_request_record {
     uint32_t key;
     sl_fence fence;
     bool steal, force;
+    uint64_t id, digest; /* The REQUEST id, also of RELEASE; 0: none. */
     int64_t sent_us;
     uint64_t life; /* The life of the node. */
     int64_t arrived_us;
@@ -91,6 +104,9 @@ struct sim_checker {
     struct sim_belief beliefs[SIM_CLIENTS];
     struct sim_request_record *requests; /* By number. */
     uint64_t request_count, request_size;
+    struct sim_acquisition_record *acquisitions; /* By id. */
+    uint64_t acquisition_count, acquisition_size;
+    uint64_t starts; /* Of nodes. */
     /* In the order in which the checker first saw them. */
     struct sim_membership_record *memberships;
     uint32_t membership_count, membership_size;
@@ -128,6 +144,12 @@ const struct sim_request_record *sim_checker_answered(struct sim_checker *b,
                                                       uint64_t life,
                                                       const struct sl_node_answer *a,
                                                       int64_t now_us);
+
+/* Return the id of a new acquisition. Record that its client sends CANCEL, and does not use the
+ * lease any more; and that it has received the lease. */
+uint64_t sim_checker_acquisition(struct sim_checker *b);
+void sim_checker_cancels(struct sim_checker *b, uint32_t key, uint64_t id);
+void sim_checker_received(struct sim_checker *b, uint64_t id, sl_fence fence);
 
 /* Record that a client sends a release. From then on the checker ignores the answers to
  * its pending extensions. */

@@ -138,10 +138,15 @@ uint64_t sim_client_ask(struct sim_world *w, uint32_t c,
     }
     if (r == NULL) return 0;
     int64_t clock_us = sim_client_clock(w, c);
+    uint64_t id = ask->type == SL_NODE_RELEASE ? x->hold.id
+                  : ask->request.n > 0         ? x->acquisition.id
+                                               : 0;
     struct sim_request_record row = {.client = c,
                                      .type = ask->type,
                                      .key = key,
                                      .fence = ask->fence,
+                                     .id = id,
+                                     .digest = ask->digest,
                                      .sent_us = w->now_us,
                                      .steal = ask->steal,
                                      .force = ask->steal && ask->force_ms != SL_NEVER};
@@ -149,12 +154,14 @@ uint64_t sim_client_ask(struct sim_world *w, uint32_t c,
                               .type = ask->type,
                               .key = key,
                               .fence = ask->fence,
+                              .id = id,
                               .sent_us = clock_us,
                               .until_us = clock_us + patience_ms * 1000};
     struct sim_packet *p = sim_packet_new(&w->queue);
     p->ask = *ask;
     p->ask.session = x->session;
     p->ask.key = sim_key_bytes(key);
+    if (ask->request.n > 0) sim_repeats_write(p, id);
     if (ask->type == SL_NODE_ACQUIRE) {
         p->ask.note = (struct sl_bytes){"a note", 6};
         p->ask.client = (struct sl_bytes){"a client", 8};
@@ -196,7 +203,9 @@ static void acquire(struct sim_world *w, uint32_t c)
             ask.force_ms = sl_random_between(r, 0, ask.wait_ms + 10);
     }
     x->ignores = sl_random_maybe(r, 4000);
-    sim_client_ask(w, c, &ask, sl_random_below(r, w->key_count),
+    uint32_t key = sl_random_below(r, w->key_count);
+    if (w->repeats) sim_repeats_draw(w, c, key, &ask);
+    sim_client_ask(w, c, &ask, key,
                    ask.wait_ms + sl_random_between(r, 50, 4 * w->limits.answer_max_ms));
 }
 
@@ -225,6 +234,7 @@ void sim_client_release(struct sim_world *w, uint32_t c)
     struct sl_node_request ask = {.type = SL_NODE_RELEASE, .fence = h->fence};
     if (h->session == x->session && sl_random_maybe(&w->random, 2000)) ask.fence = 0;
     h->is = false;
+    if (h->id == x->acquisition.id) x->acquisition.is_over = true;
     sim_checker_doubt(&w->checker, c);
     sim_checker_released(&w->checker, h->key, h->fence);
     sim_client_ask(w, c, &ask, h->key,
@@ -311,6 +321,7 @@ static void granted(struct sim_world *w, uint32_t c, const struct sim_request *r
         .is = true,
         .key = r->key,
         .fence = g->fence,
+        .id = r->id,
         .session = x->session,
         .lease_ms = g->lease_ms,
         .overlapping = g->overlapping,
@@ -320,6 +331,7 @@ static void granted(struct sim_world *w, uint32_t c, const struct sim_request *r
                                                      g->lease_ms * 1000);
     SIM_TRACE(w, "c%u has k%u under fence %llu for %lld us", c + 1, r->key,
               (unsigned long long)g->fence, (long long)(x->hold.until_us - now));
+    sim_checker_received(&w->checker, r->id, g->fence);
     believe(w, c);
     plan_extension(w, c);
 }
@@ -441,6 +453,7 @@ static void act_as_user(struct sim_world *w, uint32_t c)
         return;
     }
     if (x->hold.is) act_as_holder(w, c);
+    else if (!x->quiet && !sim_client_is_busy(x) && sim_repeats_act(w, c)) return;
     else if (!sim_client_is_busy(x) && sim_client_clock(w, c) >= x->next_us)
         start_request(w, c);
 }
@@ -493,6 +506,9 @@ static void take_answer(struct sim_world *w, uint32_t c, const struct sim_reques
                         const struct sim_packet *p)
 {
     int status = p->answer.status;
+    if (r->id != 0 && r->type != SL_NODE_RELEASE &&
+        !sim_repeats_answered(w, c, r, status))
+        return;
     if (r->type == SL_NODE_ACQUIRE && status == SLUICE_OK)
         granted(w, c, r, &p->answer.grant);
     if (r->type == SL_NODE_EXTEND && status == SLUICE_OK)
@@ -578,8 +594,12 @@ void sim_client_answer(struct sim_world *w, uint32_t m, uint64_t number,
     if (row->client >= SIM_CLIENTS) return; /* The request is from an operator. */
     struct sim_client *x = &w->clients[row->client];
     const struct sim_request *r = awaited(x, number);
-    if (r == NULL)
-        return; /* The client has disconnected, but the node has not noticed yet. */
+    if (r ==
+        NULL) { /* The client has disconnected, but the node has not noticed yet. */
+        if (row->id != 0 && row->type == SL_NODE_ACQUIRE && a->status == SLUICE_OK)
+            sim_repeats_came_too_late(w, m, row, &a->grant);
+        return;
+    }
     sim_audit_acknowledged(w, m, row->client, r, a);
     struct sim_packet *p = sim_packet_new(&w->queue);
     p->answer.status = a->status;

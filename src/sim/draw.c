@@ -24,6 +24,9 @@ static void draw_limits(struct sim_world *w)
     w->limits.answer_max_ms = sl_random_between(r, 150, 500);
     w->limits.forget_ms = sl_random_between(r, w->lease_max_ms / 2,
                                             3 * w->lease_max_ms);
+    w->limits.requests_max = 10000;
+    w->limits.request_keep_ms = 3600000;
+    w->limits.linger_ms = w->lease_max_ms / 2;
     w->limits.waiting_messages_max = sl_random_maybe(r, 1000) ? 4 : 64;
     /* Some leases are longer, and some are not; or all must be durable. */
     w->volatile_ms = sl_random_maybe(r, 1000)
@@ -76,6 +79,8 @@ void sim_draw(struct sim_world *w)
     sl_random_seed(&w->random, w->setup.seed);
     sl_random_seed(&w->copies, ~w->setup.seed);
     w->replaces = sl_random_maybe(&w->copies, 2000);
+    sl_random_seed(&w->ids, w->setup.seed ^ 0x5eed);
+    w->repeats = sl_random_maybe(&w->ids, 6000);
     w->faults = sim_faults_draw(&sim_faults_majority, &w->random);
     if (w->setup.faults_given) w->faults = w->setup.faults;
     if ((w->faults & 1ull << SIM_FAULT_STEAL) == 0)

@@ -36,6 +36,7 @@ static struct sim_packet *wrap(struct sim_world *w, const struct sl_message *m)
     take_bytes(p, &p->message.value, &used);
     take_bytes(p, &p->message.note, &used);
     take_bytes(p, &p->message.client, &used);
+    take_bytes(p, &p->message.request, &used);
     return p;
 }
 

@@ -23,7 +23,7 @@ struct sim_packet {
             uint64_t session;
         } notice; /* An event about a lease of the client. */
     };
-    /* The strings of the message: key, value, note, client. */
+    /* The strings of the message: key, value, note, client, REQUEST id. */
     char bytes[SIM_PACKET_BYTES];
 };
 

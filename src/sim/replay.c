@@ -5,7 +5,7 @@
 #define HEAD_BYTES 40u
 #define RESERVATION_BYTES 32u
 #define REPORT_BYTES 16u
-#define LEASE_BYTES 88u
+#define LEASE_BYTES 96u
 #define HAS_RESERVATION 8u
 
 static uint64_t get(const char *at, int bytes)
@@ -30,7 +30,7 @@ static bool read_leases(struct sim_replayed *out, struct sl_bytes value)
         out->leases[i].fence = get(lease + 16, 8);
         out->leases[i].end_ms = (sl_ms)get(lease + 24, 8);
         at += LEASE_BYTES + get(lease + 72, 4) + get(lease + 76, 4) +
-              get(lease + 80, 4);
+              get(lease + 80, 4) + get(lease + 84, 4);
     }
     return value.n == at;
 }

@@ -79,6 +79,10 @@ static size_t field_text(char field, const struct sl_message *m, char *out, size
             break;
         case 'm': return list_text(&m->list, out, n);
         case 'u': wrote = snprintf(out, n, " of %" PRIu64, m->which); break;
+        case 'q':
+            if (m->request.n)
+                wrote = snprintf(out, n, " id %.*s", (int)m->request.n, m->request.at);
+            break;
         case 'r': wrote = snprintf(out, n, " #%" PRIu64, m->round); break;
         default: break;
     }
@@ -108,6 +112,8 @@ const char *sim_verb_name(enum sl_node_verb type)
         case SL_NODE_READ: return "READ";
         case SL_NODE_VOTES: return "EXPLAIN";
         case SL_NODE_AWAIT: return "AWAIT";
+        case SL_NODE_CANCEL: return "CANCEL";
+        case SL_NODE_TAKE_BACK: return "TAKE_BACK";
         case SL_NODE_ADD: return "ADD";
         case SL_NODE_REMOVE: return "REMOVE";
     }

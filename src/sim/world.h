@@ -6,6 +6,7 @@
  *     machine.c  machines: their nodes start and are killed; clocks
  *     net.c      links and messages
  *     client.c   clients: they acquire, extend, release, change node
+ *     repeats.c  clients that repeat or cancel a request whose outcome they do not know
  *     nemesis.c  injects faults; operators who change the membership
  *     heal.c     the phase after the faults, when the cluster must make progress
  *     contest.c  concurrent requests for a free key, of which one must be granted
@@ -139,18 +140,30 @@ struct sim_request {
     sl_fence fence;
     int64_t sent_us;  /* On the client's clock. */
     int64_t until_us; /* When the client gives up. */
+    uint64_t id;      /* The id of its acquisition; 0: none. */
 };
 
 struct sim_hold {
     bool is; /* There is a lease to extend or release. */
     uint32_t key;
     sl_fence fence;
+    uint64_t id;      /* The id of its acquisition; 0: none. */
     uint64_t session; /* The session that acquired it. */
     sl_ms lease_ms;
     bool overlapping;
     int64_t until_us;   /* Its deadline, on the client's clock. */
     int64_t extend_us;  /* When the client plans to extend it, */
     int64_t release_us; /* and to release it. */
+};
+
+/* The last acquisition with a REQUEST id of a client. */
+struct sim_acquisition {
+    uint64_t id;  /* 0: none. */
+    bool is_open; /* The client does not know the outcome. */
+    bool cancels; /* The client has given up, and sends CANCEL. */
+    bool is_over; /* CANCEL was answered, or RELEASE sent: the client ignores grants. */
+    uint32_t key;
+    struct sl_node_request ask;
 };
 
 struct sim_client {
@@ -169,6 +182,7 @@ struct sim_client {
     struct sim_hold hold;
     struct sim_hold old[SIM_OLD]; /* Leases that have expired on its own clock. */
     struct sim_request requests[SIM_REQUESTS];
+    struct sim_acquisition acquisition;
     uint64_t wake;   /* The number of its last timer. */
     int64_t next_us; /* When the client makes its next request, on its own clock. */
 };
@@ -203,6 +217,8 @@ struct sim_world {
     struct sl_random random;
     struct sl_random copies; /* For the replacement of journals, */
     bool replaces;           /* which happens in some seeds. */
+    struct sl_random ids;    /* For REQUEST ids, */
+    bool repeats;            /* which clients use in some seeds. */
     struct sim_queue queue;
     struct sim_checker checker;
     struct sim_counts counts;
@@ -337,6 +353,25 @@ void sim_client_answer(struct sim_world *w, uint32_t m, uint64_t request,
                        const struct sl_node_answer *a);
 void sim_client_event(struct sim_world *w, uint32_t m, const struct sl_node_event *e);
 struct sl_bytes sim_key_bytes(uint32_t key);
+
+/* --- repeats.c -------------------------------------------------------------------- */
+
+/* Draw whether this request gets an id, or uses an old one. */
+void sim_repeats_draw(struct sim_world *w, uint32_t c, uint32_t key,
+                      struct sl_node_request *ask);
+/* If the client does not know the outcome of its last request, repeat or cancel it. Returns
+ * false if the client has nothing to repeat. */
+bool sim_repeats_act(struct sim_world *w, uint32_t c);
+/* An ACQUIRE or CANCEL with an id was answered. Returns false if the client has given up,
+ * and ignores the answer. */
+bool sim_repeats_answered(struct sim_world *w, uint32_t c, const struct sim_request *r,
+                          int status);
+/* A node has granted a lease to a client that has left. */
+void sim_repeats_came_too_late(struct sim_world *w, uint32_t m,
+                               const struct sim_request_record *r,
+                               const struct sl_grant *g);
+/* Write the id into the packet of a request. */
+void sim_repeats_write(struct sim_packet *p, uint64_t id);
 
 /* --- nemesis.c -------------------------------------------------------------------- */
 

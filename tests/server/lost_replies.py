@@ -2,11 +2,12 @@
 """lost_replies.py - clients behind a proxy that drops replies and closes connections: with REQUEST, no
 client is locked out by its own grant, and nothing stays held.
 
-    tests/server/lost_replies.py SERVER [--acquires N] [--address HOST:PORT]...
+    tests/server/lost_replies.py SERVER [--acquires N] [--majority | --address HOST:PORT]...
 
 For each n from 2 to 20, the proxy drops every n-th reply, and closes or resets that connection. Eight clients
 acquire, check and release three locks with leases of a minute. If a client loses its connection, it repeats the
-command with the same id; one time in ten it gives up and sends CANCEL instead. --address uses a running server, or several nodes of a cluster on etcd.
+command with the same id; one time in ten it gives up and sends CANCEL instead. --majority starts a majority cluster
+of three nodes; each connection is to one of them. --address uses a running server, or several nodes of a cluster.
 """
 import argparse
 import asyncio
@@ -21,7 +22,7 @@ from reply_proxy import Proxy  # noqa: E402
 
 KEYS, CLIENTS = ("a", "b", "c"), 8
 LEASE_MS, WAIT_MS = 60000, 20000
-RETRY = ("RECOVERING", "NOKEEPER", "SHUTDOWN", "IO")
+RETRY = ("RECOVERING", "NOKEEPER", "NOQUORUM", "SHUTDOWN", "IO")
 
 
 class Dropped(Exception):
@@ -177,27 +178,50 @@ async def play(addresses, n, acquires, seed):
     return w, proxy
 
 
+def start(server, directory, *options):
+    os.makedirs(directory, exist_ok=True)
+    return subprocess.Popen(
+        [server, "--port", "auto", "--data", os.path.join(directory, "data"), "--data-volatile", "--log-level", "info",
+         *options], stderr=subprocess.PIPE, text=True)
+
+
+def port_of(process):
+    """Waits until a server is ready. Returns its port."""
+    port = None
+    for line in process.stderr:
+        if "listening on 127.0.0.1:" in line:
+            port = int(line.split("127.0.0.1:")[1].split()[0])
+        if " ready: " in line:
+            return port
+    sys.exit("a server did not start")
+
+
+def start_majority(server, directory):
+    """Starts three nodes, each with its own address for other nodes."""
+    net = "127.%d.%d" % (1 + os.getpid() // 256 % 250, os.getpid() % 256)
+    peers = ",".join("%d=%s.%d:5627" % (i, net, i) for i in (1, 2, 3))
+    nodes = [start(server, os.path.join(directory, "node%d" % i), "--node", str(i), "--peers", peers, "--bootstrap",
+                   "--node-bind", "%s.%d" % (net, i), "--secret", "a secret of this test, and of no other")
+             for i in (1, 2, 3)]
+    return nodes
+
+
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("server")
     parser.add_argument("--acquires", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=random.randrange(10 ** 6))
     parser.add_argument("--address", action="append", default=[])
+    parser.add_argument("--majority", action="store_true")
     args = parser.parse_args()
     addresses = [(a.rsplit(":", 1)[0], int(a.rsplit(":", 1)[1])) for a in args.address]
-    process = None
-    if not addresses:
-        directory = tempfile.TemporaryDirectory(prefix="sluice-test.")
-        process = subprocess.Popen(
-            [args.server, "--port", "auto", "--data", os.path.join(directory.name, "data"), "--data-volatile",
-             "--log-level", "info"], stderr=subprocess.PIPE, text=True)
-        port = None
-        for line in process.stderr:
-            if "listening on 127.0.0.1:" in line:
-                port = int(line.split("127.0.0.1:")[1].split()[0])
-            if " ready: " in line:
-                break
-        addresses = [("127.0.0.1", port)]
+    processes = []
+    directory = tempfile.TemporaryDirectory(prefix="sluice-test.")
+    if args.majority:
+        processes = start_majority(args.server, directory.name)
+    elif not addresses:
+        processes = [start(args.server, directory.name)]
+    addresses = addresses or [("127.0.0.1", port_of(p)) for p in processes]
     print("# --seed %d --acquires %d" % (args.seed, args.acquires))
     numbers, failed = range(2, 21), 0
     try:
@@ -212,7 +236,7 @@ def main():
                 print("# " + text)
             sys.stdout.flush()
     finally:
-        if process is not None:
+        for process in processes:
             process.kill()
     print("1..%d" % len(numbers))
     sys.exit(1 if failed else 0)

@@ -503,6 +503,131 @@ def a_client_that_disconnects_before_its_grant_does_not_hold(t):
     holder.acquire("k", "LEASE", 1000)
 
 
+# --- REQUEST, CANCEL, NOTIFY ---------------------------------------------------------------------------
+
+ID, OTHER = "0123456789abcdef", "fedcba9876543210"
+
+
+@test
+def a_repeated_request_gets_its_own_grant_through_any_node(t):
+    c = Cluster(t)
+    one, two, three = c.clients()
+    got = one("ACQUIRE", "k", "LEASE", "60s", "REQUEST", ID)
+    check((got[1:3], got[4:]), ([1, 60000], [0, 0]))
+    one.reset()  # as if the reply had been lost
+    for client in (c.client(1), two, three):
+        again = client("ACQUIRE", "k", "LEASE", "60s", "REQUEST", ID)
+        check((again[0], again[1], again[4:]), (got[0], 1, [0, 1]), "the same grant")
+        check_that(0 < again[2] <= 60000, "the time left")
+    check_error(two("ACQUIRE", "k", "LEASE", "61s", "REQUEST", ID), "MISMATCH", "id")
+    check_error(two("ACQUIRE", "k", "LEASE", "60s", "PRIORITY", 1, "REQUEST", ID), "MISMATCH")
+    check(two("ACQUIRE", "k", "WAIT", 5, "LEASE", "60s", "REQUEST", ID)[0], got[0], "WAIT may differ")
+    check(three("ACQUIRE", "k", "LEASE", "60s", "REQUEST", OTHER), None, "another id")
+    check(three("RELEASE", "k", got[0]), 1)
+    check_error(two("ACQUIRE", "k", "LEASE", "60s", "REQUEST", ID), "ENDED", "new id")
+    check(c[1].number("grants") + c[2].number("grants") + c[3].number("grants"), 4, "three warmed up")
+
+
+@test
+def the_grant_of_a_request_survives_its_node(t):
+    c = Cluster(t)
+    got = c.client(1)("ACQUIRE", "k", "LEASE", "60s", "REQUEST", ID)
+    c.kill(1)
+    again = c.client(2)("ACQUIRE", "k", "LEASE", "60s", "WAIT", FOREVER, "REQUEST", ID)
+    check((again[0], again[5]), (got[0], 1))
+    c.kill(2)
+    c.start(2)
+    c.until_linked(2, 3)
+    check(c.client(2)("ACQUIRE", "k", "LEASE", "60s", "REQUEST", ID)[0], got[0], "after a restart")
+    check(c.client(2)("CANCEL", "k", ID), 2)
+
+
+@test
+def CANCEL_works_through_any_node(t):
+    c = Cluster(t)
+    one, two, three = c.clients()
+    sub = c.client(3)
+    sub.subscribe("lock:k")
+    fence = fence_of(one("ACQUIRE", "k", "LEASE", "60s", "REQUEST", ID))
+    c[2].waits(two, "ACQUIRE", "k", "LEASE", "60s", "WAIT", FOREVER, "REQUEST", OTHER)
+    check(c.client(2)("CANCEL", "k", OTHER), 1)
+    check_error(two.reply(), "ENDED")
+    check(three("CANCEL", "k", ID), 2)
+    check([m[1].split()[:2] for m in sub.messages(2)],
+          [["granted", str(fence)], ["released", str(fence)]])
+    check(three("CANCEL", "k", ID), 0)
+    check_error(two("ACQUIRE", "k", "LEASE", "60s", "REQUEST", ID), "ENDED")
+    check(one("CANCEL", "k", "an id of no request"), 0)
+    check_error(two("ACQUIRE", "k", "LEASE", "60s", "REQUEST", "an id of no request"), "ENDED")
+    check_error(one("CANCEL", "k", "short"), "ERR", "16 to 128 bytes")
+
+
+@test
+def a_wait_with_an_id_continues_through_another_node(t):
+    c = Cluster(t)
+    one, two, three = c.clients()
+    fence = one.acquire("k", "LEASE", "60s")
+    c[2].waits(two, "ACQUIRE", "k", "LEASE", "60s", "WAIT", FOREVER, "REQUEST", ID)
+    c[3].waits(three, "ACQUIRE", "k", "LEASE", "60s", "WAIT", FOREVER, "REQUEST", ID)
+    check(one("RELEASE", "k", fence), 1)
+    got, again = two.reply(), three.reply()
+    check(got[0], again[0], "both get one grant")
+    check(sorted((got[5], again[5])), [0, 1])
+
+
+@test
+def a_waiter_with_an_id_keeps_its_position_for_linger(t):
+    c = Cluster(t, 1)
+    fence = c.client(1).acquire("k", "LEASE", "60s")
+    first, second = c.client(1), c.client(1)
+    c[1].waits(first, "ACQUIRE", "k", "LEASE", "60s", "WAIT", FOREVER, "REQUEST", ID)
+    second.send("ACQUIRE", "k", "LEASE", "60s", "WAIT", FOREVER)
+    t.until(lambda: c[1].waiters("k") == 2, "both wait")
+    first.reset()
+    t.until(lambda: c[1].waiters("k") == 1, "the node notices")
+    again = c.client(1)
+    again.send("ACQUIRE", "k", "LEASE", "60s", "WAIT", FOREVER, "REQUEST", ID)
+    t.until(lambda: c[1].waiters("k") == 2, "it waits again")
+    check(c.client(1)("RELEASE", "k", fence), 1)
+    got = again.reply()
+    check(got[5], 0)
+    check(c.client(1)("CANCEL", "k", ID), 2)
+    check_that(second.reply()[0] > got[0], "the other one follows")
+
+
+@test
+def a_grant_with_an_id_that_nobody_received_is_released_after_linger(t):
+    c = Cluster(t, 3, "--linger", "1s")
+    one, two, _ = c.clients()
+    fence = two.acquire("k", "LEASE", "60s")
+    c[1].waits(one, "ACQUIRE", "k", "LEASE", "60s", "WAIT", FOREVER, "REQUEST", ID)
+    one.send("PING", "x" * 60000).send("PING", "x" * 10000)  # more than is read while it waits
+    one.socket.shutdown(1)
+    check(two("RELEASE", "k", fence), 1)
+    t.until(lambda: c[1].number("requests") == 1, "only the release after linger is left")
+    check(two("AWAIT", "k", "FREE", FOREVER), 1)
+    check_that(two.acquire("k", "LEASE", "60s", "WAIT", FOREVER) > fence, "another client gets it")
+
+
+@test
+def NOTIFY_waits_in_a_majority_cluster(t):
+    c = Cluster(t, 3, "--notify-max", "2")
+    one, two = c.client(1), c.client(2, protocol=3)
+    fence = one.acquire("k", "LEASE", "60s")
+    check(two("ACQUIRE", "k", "LEASE", "60s", "WAIT", FOREVER, "REQUEST", ID, "NOTIFY"), "QUEUED")
+    check(two("ACQUIRE", "k", "LEASE", "60s", "WAIT", FOREVER, "REQUEST", OTHER, "NOTIFY"), "QUEUED")
+    check_error(two("ACQUIRE", "k", "LEASE", "60s", "REQUEST", "a third id, too many", "NOTIFY"), "LIMIT")
+    check(two("PING"), "PONG")
+    check(two("CANCEL", "k", OTHER), 1, "the reply is the outcome")
+    check(one("RELEASE", "k", fence), 1)
+    push = two.push()
+    check(push[:4], [b"lock", b"k", b"outcome", ID.encode()])
+    check((push[4][1], push[4][2], push[4][5]), (1, 60000, 0))
+    check(two("RELEASE", "k", push[4][0]), 1)
+    check(two("ACQUIRE", "k", "LEASE", "60s", "REQUEST", ID, "NOTIFY"), "QUEUED", "nodes must vote first")
+    check_error(two.push()[4], "ENDED")
+
+
 # --- What a majority cannot do -----------------------------------------------------------------------
 
 

@@ -15,7 +15,10 @@ const struct sl_node_limits stage_limits = {.keys_max = 1000,
                                             .answer_min_ms = 10,
                                             .answer_max_ms = 2000,
                                             .forget_ms = 5000,
-                                            .waiting_messages_max = 1000};
+                                            .waiting_messages_max = 1000,
+                                            .requests_max = 1000,
+                                            .request_keep_ms = 30000,
+                                            .linger_ms = 2000};
 
 bool stage_in_node;
 
@@ -56,12 +59,14 @@ static struct sl_bytes moved(char **to, struct sl_bytes b)
 static struct parcel packed(sl_node_id from, sl_node_id to, const struct sl_message *m)
 {
     struct parcel p = {.from = from, .to = to, .m = *m};
-    p.bytes = malloc(m->key.n + m->value.n + m->note.n + m->client.n + 1);
+    p.bytes = malloc(m->key.n + m->value.n + m->note.n + m->client.n + m->request.n +
+                     1);
     char *at = p.bytes;
     p.m.key = moved(&at, m->key);
     p.m.value = moved(&at, m->value);
     p.m.note = moved(&at, m->note);
     p.m.client = moved(&at, m->client);
+    p.m.request = moved(&at, m->request);
     return p;
 }
 
@@ -151,7 +156,7 @@ static void hear_grant(struct stage *s, struct request *r)
     const struct sl_grant *g = &r->answer.grant;
     r->granted_us = s->now_us;
     r->end_us = counted(r, r->sent_us, g->waited_ms + g->lease_ms);
-    judge_grant(s, r);
+    if (!g->replay) judge_grant(s, r); /* Else it is the grant of another attempt. */
 }
 
 /* Its hold goes on, so nobody can have come after it. */
@@ -596,7 +601,7 @@ void give(struct stage *s, sl_node_id from, sl_node_id to, const struct sl_messa
 struct sl_message probe(struct stage *s, sl_node_id from, sl_node_id to,
                         const struct sl_message *m)
 {
-    static char bytes[4 * STAGE_BYTES];
+    static char bytes[5 * STAGE_BYTES];
     struct sl_message out = {.type = SL_MESSAGE_NONE};
     give(s, from, to, m);
     for (size_t i = 0; i < s->bag_count; i++) {
@@ -610,6 +615,7 @@ struct sl_message probe(struct stage *s, sl_node_id from, sl_node_id to,
         out.value = moved(&at, p.m.value);
         out.note = moved(&at, p.m.note);
         out.client = moved(&at, p.m.client);
+        out.request = moved(&at, p.m.request);
         free(p.bytes);
         break;
     }

@@ -32,26 +32,25 @@ static struct sl_node_text *text(const char *from)
 /* Everything in a record, and where it is. */
 TEST(a_record_has_this_layout)
 {
-    static const unsigned char expected[] =
-        {
-            1,    9,    1,    0, 0, 0, 0, 0, /* Format; lease and reservation; one report. */
-            0x11, 0,    0,    0, 0, 0, 0, 0, 0x12, 0,    0,    0,    0,    0,    0,
-            0, /* Seen, past, */
-            0x13, 0,    0,    0, 0, 0, 0, 0, 0x14, 0,    0,    0,    0,    0,    0,
-            0, /* released, lapsed. */
-            0x21, 0,    0,    0, 0, 0, 0, 0, 0x22, 0,    0,    0,    0,    0,    0,
-            0, /* The reservation. */
-            0x23, 0,    0,    0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0,    0,    0,
-            0,    0x31, 0,    0, 0, 0, 0, 0, 0,    3,    2,    0,    0,    0,    0,
-            0,    0, /* The report. */
-            0x41, 0,    0,    0, 0, 0, 0, 0, 0x42, 0,    0,    0,    0,    0,    0,
-            0, /* The lease. */
-            0x43, 0,    0,    0, 0, 0, 0, 0, 0x44, 0,    0,    0,    0,    0,    0,
-            0,    0x45, 0,    0, 0, 0, 0, 0, 0,    0x46, 0,    0,    0,    0,    0,
-            0,    0,    0x47, 0, 0, 0, 0, 0, 0,    0,    0xff, 0xff, 0xff, 0xff, 0xff,
-            0xff, 0xff, 0xff, 7, 0, 0, 0, 3, 0,    0,    0,    1,    0,    0,    0,
-            2,    0,    0,    0, 3, 0, 0, 0, 0,    0,    0,    0,    'v',  'n',  'o',
-            'c',  'l',  'i'};
+    static const unsigned char expected[] = {
+        2,    9,    1,    0, 0, 0,   0,   0, /* Format; lease and reservation; one report. */
+        0x11, 0,    0,    0, 0, 0,   0,   0,   0x12, 0,    0,    0,    0,    0,    0,
+        0, /* Seen, past, */
+        0x13, 0,    0,    0, 0, 0,   0,   0,   0x14, 0,    0,    0,    0,    0,    0,
+        0, /* released, lapsed. */
+        0x21, 0,    0,    0, 0, 0,   0,   0,   0x22, 0,    0,    0,    0,    0,    0,
+        0, /* The reservation. */
+        0x23, 0,    0,    0, 0, 0,   0,   0,   0xff, 0xff, 0xff, 0xff, 0,    0,    0,
+        0,    0x31, 0,    0, 0, 0,   0,   0,   0,    3,    2,    0,    0,    0,    0,
+        0,    0, /* The report. */
+        0x41, 0,    0,    0, 0, 0,   0,   0,   0x42, 0,    0,    0,    0,    0,    0,
+        0, /* The lease. */
+        0x43, 0,    0,    0, 0, 0,   0,   0,   0x44, 0,    0,    0,    0,    0,    0,
+        0,    0x45, 0,    0, 0, 0,   0,   0,   0,    0x46, 0,    0,    0,    0,    0,
+        0,    0,    0x47, 0, 0, 0,   0,   0,   0,    0,    0xff, 0xff, 0xff, 0xff, 0xff,
+        0xff, 0xff, 0xff, 7, 0, 0,   0,   3,   0,    0,    0,    1,    0,    0,    0,
+        2,    0,    0,    0, 3, 0,   0,   0,   2,    0,    0,    0,    0x48, 0,    0,
+        0,    0,    0,    0, 0, 'v', 'n', 'o', 'c',  'l',  'i',  'i',  'd'};
     struct sl_node_key k = {.seen_fence = 0x11,
                             .past_fence = 0x12,
                             .released_fence = 0x13,
@@ -74,7 +73,9 @@ TEST(a_record_has_this_layout)
                                       .priority = 7,
                                       .value = text("v"),
                                       .note = text("no"),
-                                      .client = text("cli")}};
+                                      .client = text("cli"),
+                                      .request = text("id"),
+                                      .digest = 0x48}};
     char bytes[sizeof expected];
     assert_int_equal(SL_NODE_EVENT_RELEASED, 2);
     assert_int_equal(sl_key_record_bytes(&k), sizeof expected);
@@ -83,6 +84,7 @@ TEST(a_record_has_this_layout)
     free(k.lease.value);
     free(k.lease.note);
     free(k.lease.client);
+    free(k.lease.request);
 }
 
 /* Get the item of the key of a lease, as acceptor 2 records it. */

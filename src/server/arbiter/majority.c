@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/duration.h"
+#include "locks/requests.h"
 #include "server/arbiter/majority_internal.h"
 #include "server/forward/forward.h"
 #include "server/net/links.h"
@@ -39,7 +40,6 @@ static const char *unsupported(const struct sl_want *w)
     if (w->shared) return "SHARED needs a single server or a cluster on etcd";
     if (w->units != 1 || (uint64_t)w->per * w->buckets != 1)
         return "PER, BUCKETS and UNITS need a single server or a cluster on etcd";
-    if (w->request.n > 0) return "REQUEST needs a single server or a cluster on etcd";
     if (w->lease_ms == 0)
         return "ACQUIRE needs LEASE in a cluster without etcd; add LEASE time, and "
                "EXTEND the lease before it expires";
@@ -83,6 +83,20 @@ static struct sl_bytes client_of(const struct conn *c, char *out)
     return (struct sl_bytes){out, n + strlen(out + n)};
 }
 
+/* Write what identifies an acquisition, together with its key: the user, who has the same number at
+ * all nodes, and the REQUEST id. Returns no bytes if the request has no id. */
+#define REQUEST_BYTES (4 + SL_REQUEST_ID_MAX)
+
+static struct sl_bytes name_of(const struct request *r, char out[REQUEST_BYTES])
+{
+    uint32_t user = r->c->session->s.user;
+    assert(r->id.n <= SL_REQUEST_ID_MAX);
+    if (r->id.n == 0) return (struct sl_bytes){NULL, 0};
+    for (int i = 0; i < 4; i++) out[i] = (char)(user >> 8 * i);
+    memcpy(out + 4, r->id.at, r->id.n);
+    return (struct sl_bytes){out, 4 + r->id.n};
+}
+
 static void acquire(struct request *r)
 {
     const struct sl_want *w = &r->want;
@@ -92,7 +106,7 @@ static void acquire(struct request *r)
         refuse(r, why);
         return;
     }
-    char client[sizeof r->c->name + SL_WHERE_BYTES];
+    char client[sizeof r->c->name + SL_WHERE_BYTES], name[REQUEST_BYTES];
     submit_to_node(r, (struct sl_node_request){.type = SL_NODE_ACQUIRE,
                                                .lease_ms = w->lease_ms,
                                                .wait_ms = w->wait_ms,
@@ -101,7 +115,18 @@ static void acquire(struct request *r)
                                                .force_ms = w->force_ms,
                                                .value = w->value,
                                                .note = w->note,
-                                               .client = client_of(r->c, client)});
+                                               .client = client_of(r->c, client),
+                                               .request = name_of(r, name),
+                                               .digest = w->digest});
+}
+
+/* If this connection waits for the acquisition with NOTIFY, the reply to CANCEL is the outcome. */
+static void cancel(struct request *r)
+{
+    char name[REQUEST_BYTES];
+    sl_request_cancelled(r);
+    submit_to_node(r, (struct sl_node_request){.type = SL_NODE_CANCEL,
+                                               .request = name_of(r, name)});
 }
 
 static struct sl_grant_view view_of(const struct sl_node_copy *copy)
@@ -171,9 +196,7 @@ static void submit(struct arbiter *a, struct request *r)
             submit_to_node(r, (struct sl_node_request){.type = SL_NODE_RELEASE,
                                                        .fence = r->fence});
             break;
-        case SL_VERB_CANCEL:
-            refuse(r, "CANCEL needs a single server or a cluster on etcd");
-            break;
+        case SL_VERB_CANCEL: cancel(r); break;
         case SL_VERB_EXTEND:
             if (is_long_enough(r, r->ms))
                 submit_to_node(r, (struct sl_node_request){.type = SL_NODE_EXTEND,
@@ -216,15 +239,19 @@ static void withdraw(struct arbiter *a, struct request *r)
 {
     assert(r->kept && r->arbiter == a);
     /* A release continues even if the client has left. */
-    if (r->verb != SL_VERB_RELEASE)
+    if (r->verb != SL_VERB_RELEASE && r->verb != SL_VERB_CANCEL)
         sl_node_withdraw(a->s->majority->node, a->s->now, r->ticket);
 }
 
-/* Release a grant. If there is no memory for the release, the grant ends when its lease expires. */
+/* Release a grant. If there is no memory for the release, the grant ends when its lease expires. If
+ * the request has an id, the client may repeat it for a while, through any node. */
 static void take_back(struct arbiter *a, struct request *r, const struct sl_grant *g)
 {
     const struct sl_node_request q = {
-        .type = SL_NODE_RELEASE, .key = r->key, .fence = g->fence};
+        .type = r->id.n > 0 ? SL_NODE_TAKE_BACK : SL_NODE_RELEASE,
+        .key = r->key,
+        .fence = g->fence,
+        .wait_ms = r->id.n > 0 ? a->s->settings->linger_ms : 0};
     sl_node_submit(a->s->majority->node, a->s->now, 0, &q);
 }
 
@@ -298,7 +325,8 @@ static void count(const struct request *r, const struct sl_node_answer *a)
     bool ok = a->status == SLUICE_OK;
     if (r->verb == SL_VERB_EXTEND && ok) st->extends++;
     if (r->verb == SL_VERB_RELEASE && ok && a->number == 1) st->releases++;
-    if (r->verb != SL_VERB_ACQUIRE) return;
+    if (r->verb == SL_VERB_CANCEL && ok && a->number == 2) st->releases++;
+    if (r->verb != SL_VERB_ACQUIRE || (ok && a->grant.replay)) return;
     bool timed_out = a->status == SLUICE_EFULL && r->waits;
     bool waited = timed_out || (ok && a->grant.waited_ms > 0);
     if (ok) st->grants++;

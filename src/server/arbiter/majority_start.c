@@ -210,6 +210,9 @@ static struct sl_node_limits limits_of(const struct sl_settings *set)
     l.value_bytes_max = (uint32_t)set->value_bytes_max;
     l.lease_min_ms = set->lease_ms_min;
     l.lease_max_ms = set->lease_ms_max;
+    l.requests_max = (uint32_t)set->requests_max;
+    l.request_keep_ms = set->request_keep_ms;
+    l.linger_ms = set->linger_ms;
     return l;
 }
 

@@ -18,7 +18,7 @@
 
 #include "majority/message.h"
 
-#define SL_LINK_PROTOCOL 5
+#define SL_LINK_PROTOCOL 6
 #define SL_HEX_BYTES 65 /* A nonce or a proof: 64 hex digits and a terminating zero. */
 
 enum sl_link_role { SL_CALLER, SL_CALLEE };
