@@ -169,6 +169,19 @@ STAGE_TEST(another_attempt_does_not_replace_a_lease_that_was_adopted, 3)
     assert_true(grant_of(s, a)->replay);
 }
 
+/* Node 1 does not know that its attempt was adopted, and that the lease has expired. */
+STAGE_TEST(no_attempt_is_granted_after_the_adopted_one_has_expired, 3)
+{
+    cut(s, 0, 1, SL_MESSAGE_VOTE);
+    cut(s, 0, 1, SL_MESSAGE_TEACH);
+    uint64_t a = ASK(1, FIRST, .lease_ms = 500, .wait_ms = 9000);
+    granted(s, ASK(2, FIRST, .lease_ms = 500));
+    pass(s, 510);
+    open_all(s);
+    outcome(s, a);
+    refused(s, a, SLUICE_EENDED);
+}
+
 STAGE_TEST(an_attempt_without_a_majority_is_not_adopted, 5)
 {
     cut(s, 1, 3, SL_MESSAGE_ACQUIRE);
