@@ -308,7 +308,8 @@ void sl_majority_write_recovering(const struct sl_node_answer *a, char *out,
 static const char *error_text(enum sl_verb verb, const struct sl_node_answer *a,
                               char text[TEXT_BYTES])
 {
-    if (a->status == SLUICE_ENOQUORUM) write_no_quorum(verb, a, text);
+    if (a->status == SLUICE_ENOQUORUM && *a->reason == '\0')
+        write_no_quorum(verb, a, text);
     else if (a->status == SLUICE_ENODES && a->left_ms > 0)
         snprintf(text, TEXT_BYTES, "%s; retry in %" PRId64 " ms", a->reason,
                  a->left_ms);
