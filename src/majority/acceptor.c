@@ -38,6 +38,7 @@ static void fill(const struct sl_node *n, struct sl_now now,
     v->left_ms = sl_node_lease_left_ms(l, now);
     if (l->agreed) v->flags |= SL_FLAG_AGREED;
     if (l->overlapping) v->flags |= SL_FLAG_OVERLAPPING;
+    if (k->broken_fence == l->fence) v->flags |= SL_FLAG_BROKEN;
     if (!with_texts) return;
     v->stamp = l->stamp;
     v->value = sl_node_text_bytes(l->value);
@@ -316,6 +317,12 @@ static bool is_old_value(const struct sl_node_key *k, const struct sl_message *m
     return (m->flags & SL_FLAG_VALUE) != 0 && m->stamp < k->lease.stamp;
 }
 
+/* Whether an operator has broken the lease with this fence. */
+static bool is_broken(const struct sl_node_key *k, sl_fence fence)
+{
+    return k != NULL && k->broken_fence == fence;
+}
+
 static void on_renew(struct sl_node *n, struct sl_now now, sl_node_id from,
                      const struct sl_message *m)
 {
@@ -323,7 +330,8 @@ static void on_renew(struct sl_node *n, struct sl_now now, sl_node_id from,
     enum sl_vote_verdict verdict = SL_VERDICT_YES;
     struct sl_node_key *k = sl_node_key_find(n, m->key);
     if (k != NULL) sl_acceptor_settle(n, now, k);
-    if (is_overlapped(k, m->fence)) verdict = SL_VERDICT_RESERVED;
+    if (is_broken(k, m->fence)) verdict = SL_VERDICT_LACKS;
+    else if (is_overlapped(k, m->fence)) verdict = SL_VERDICT_RESERVED;
     else if (!sl_node_key_has(k, m->fence)) verdict = SL_VERDICT_LACKS;
     else if (k->lease.stolen) verdict = SL_VERDICT_RESERVED;
     else if (is_asked(k)) verdict = SL_VERDICT_RESERVED;
@@ -384,32 +392,47 @@ static void end_for_good(struct sl_node *n, const struct sl_node_key *k,
                                    sl_node_text_bytes(l->request), none, true);
 }
 
+/* An operator ends a lease. Its holder may still use the resource. */
+static void break_now(struct sl_node_key *k, const struct sl_node_lease *l)
+{
+    k->overlaps_until_ms = sl_node_max_ms(k->overlaps_until_ms, l->end_ms);
+}
+
+static void publish_release(struct sl_node *n, struct sl_now now, struct sl_node_key *k,
+                            sl_fence fence, bool broken)
+{
+    if (broken) sl_acceptor_publish_broken(n, now, k, fence, true, is_broken(k, fence));
+    else sl_acceptor_publish_end(n, now, k, fence, SL_NODE_EVENT_RELEASED);
+}
+
 static void on_release(struct sl_node *n, struct sl_now now, sl_node_id from,
                        const struct sl_message *m)
 {
     struct sl_message v = {0};
     int status;
     bool final = (m->flags & SL_FLAG_FINAL) != 0,
-         unless_adopted = (m->flags & SL_FLAG_UNLESS_ADOPTED) != 0;
+         unless_adopted = (m->flags & SL_FLAG_UNLESS_ADOPTED) != 0,
+         broken = final && (m->flags & SL_FLAG_BROKEN) != 0;
     /* The release may arrive before the attempt that it releases. */
     struct sl_node_key *k = sl_node_key_get(n, now, m->key, &status);
     if (k != NULL) sl_acceptor_settle(n, now, k);
     bool was = is_named(k, m);
     if (was) {
-        if (final || unless_adopted)
-            sl_acceptor_publish_end(n, now, k, m->fence, SL_NODE_EVENT_RELEASED);
+        if (broken) break_now(k, &k->lease);
+        if (final || unless_adopted) publish_release(n, now, k, m->fence, broken);
         if (final) end_own_reservation(k);
         if (final) end_for_good(n, k, &k->lease);
         sl_acceptor_end_lease(n, now, k, !final && !unless_adopted);
         sl_node_key_schedule(n, k);
     } else if (final && is_overlapped(k, m->fence)) {
         was = true;
-        sl_acceptor_publish_end(n, now, k, m->fence, SL_NODE_EVENT_RELEASED);
+        if (broken) break_now(k, k->overlapped);
+        publish_release(n, now, k, m->fence, broken);
         if (m->fence > k->past_fence) k->past_fence = m->fence;
         end_for_good(n, k, k->overlapped);
         sl_node_lease_free(n, &k->overlapped);
     } else if (k != NULL && final) {
-        sl_acceptor_publish_end(n, now, k, m->fence, SL_NODE_EVENT_RELEASED);
+        publish_release(n, now, k, m->fence, broken);
         if (m->fence == k->lapsed_fence) k->lapsed_fence = 0;
         sl_proposer_wake(n, now, k);
     }
@@ -429,6 +452,20 @@ static void on_cancel(struct sl_node *n, struct sl_now now, const struct sl_mess
     sl_proposer_wake(n, now, k);
 }
 
+/* An operator breaks a lease: from now on it is not extended. */
+static void on_break(struct sl_node *n, struct sl_now now, sl_node_id from,
+                     const struct sl_message *m)
+{
+    struct sl_message v = {0};
+    struct sl_node_key *k = sl_node_key_find(n, m->key);
+    if (k != NULL) sl_acceptor_settle(n, now, k);
+    bool has = sl_node_key_has(k, m->fence);
+    if (has) sl_acceptor_break(n, now, k);
+    bool was = has || is_overlapped(k, m->fence);
+    fill(n, now, k, &v, has);
+    vote(n, now, from, m, &v, was ? SL_VERDICT_YES : SL_VERDICT_LACKS);
+}
+
 /* A repeated request found this lease, which another attempt of the same acquisition has
  * got or is about to get. From now on, giving up that attempt does not end the lease. */
 static void on_adopt(struct sl_node *n, struct sl_now now, sl_node_id from,
@@ -443,24 +480,27 @@ static void on_adopt(struct sl_node *n, struct sl_now now, sl_node_id from,
     vote(n, now, from, m, &v, has ? SL_VERDICT_YES : SL_VERDICT_LACKS);
 }
 
-/* End the lease of an acquisition. Returns false if there is none. */
+/* End the lease of an acquisition, and fill in the vote with it. Returns false if there is
+ * none. */
 static bool end_lease_of(struct sl_node *n, struct sl_now now, struct sl_node_key *k,
-                         struct sl_bytes request)
+                         struct sl_bytes request, struct sl_message *v)
 {
-    sl_fence fence;
-    if (k->lease.live && sl_acceptor_is_of_acquisition(&k->lease, request)) {
-        fence = k->lease.fence;
-        sl_acceptor_publish_end(n, now, k, fence, SL_NODE_EVENT_RELEASED);
+    bool is_lease = k->lease.live && sl_acceptor_is_of_acquisition(&k->lease, request);
+    const struct sl_node_lease *l = is_lease ? &k->lease : k->overlapped;
+    if (!is_lease && !sl_acceptor_is_of_acquisition(k->overlapped, request))
+        return false;
+    v->fence = l->fence;
+    if (l->agreed) v->flags |= SL_FLAG_AGREED;
+    sl_acceptor_publish_end(n, now, k, v->fence, SL_NODE_EVENT_RELEASED);
+    if (is_lease) {
         end_own_reservation(k);
         sl_acceptor_end_lease(n, now, k, false);
         sl_node_key_schedule(n, k);
-    } else if (sl_acceptor_is_of_acquisition(k->overlapped, request)) {
-        fence = k->overlapped->fence;
-        sl_acceptor_publish_end(n, now, k, fence, SL_NODE_EVENT_RELEASED);
-        if (fence > k->past_fence) k->past_fence = fence;
+    } else {
+        if (v->fence > k->past_fence) k->past_fence = v->fence;
         sl_node_lease_free(n, &k->overlapped);
-    } else return false;
-    if (fence > k->released_fence) k->released_fence = fence;
+    }
+    if (v->fence > k->released_fence) k->released_fence = v->fence;
     return true;
 }
 
@@ -483,10 +523,9 @@ static void on_end(struct sl_node *n, struct sl_now now, sl_node_id from,
     }
     if (!sl_acceptor_remember_ended(n, m->key, m->request, none, true))
         return; /* Treat the message as lost. */
-    fill(n, now, k, &v, false);
     if (k != NULL && sl_acceptor_is_of_acquisition(k->learned, m->request))
         sl_node_lease_free(n, &k->learned);
-    bool was = k != NULL && end_lease_of(n, now, k, m->request);
+    bool was = k != NULL && end_lease_of(n, now, k, m->request, &v);
     vote(n, now, from, m, &v, was ? SL_VERDICT_YES : SL_VERDICT_LACKS);
 }
 
@@ -538,6 +577,7 @@ static void handle(struct sl_node *n, struct sl_now now, sl_node_id from,
         case SL_MESSAGE_CANCEL: on_cancel(n, now, m); break;
         case SL_MESSAGE_TEACH: sl_acceptor_receive_teach(n, now, from, m); break;
         case SL_MESSAGE_ADOPT: on_adopt(n, now, from, m); break;
+        case SL_MESSAGE_BREAK: on_break(n, now, from, m); break;
         case SL_MESSAGE_END: on_end(n, now, from, m); break;
         case SL_MESSAGE_LOOK: on_look(n, now, from, m); break;
         default: break;

@@ -27,6 +27,9 @@ bool sl_acceptor_record(struct sl_node *n, struct sl_now now, struct sl_node_key
 bool sl_acceptor_set_texts(struct sl_node *n, struct sl_node_lease *l,
                            const struct sl_message *m);
 
+/* Do not extend the recorded lease any more, because an operator has broken it. */
+void sl_acceptor_break(struct sl_node *n, struct sl_now now, struct sl_node_key *k);
+
 /* Mark the recorded lease as agreed: a majority has granted it. */
 void sl_acceptor_agree(struct sl_node *n, struct sl_now now, struct sl_node_key *k,
                        bool overlapping);
@@ -105,6 +108,11 @@ void sl_acceptor_publish_taught(struct sl_node *n, struct sl_node_key *k,
 void sl_acceptor_publish_end(struct sl_node *n, struct sl_now now,
                              struct sl_node_key *k, sl_fence fence,
                              enum sl_node_event_type how);
+/* Publish that an operator has broken a lease; `at_once`: and ended it. `again`: it was
+ * broken before. */
+void sl_acceptor_publish_broken(struct sl_node *n, struct sl_now now,
+                                struct sl_node_key *k, sl_fence fence, bool at_once,
+                                bool again);
 /* Publish the expiry of a copied lease that expired here, if no node has reported an
  * extension. Call this when the key is forgotten, or when a later lease of the key is
  * agreed. */

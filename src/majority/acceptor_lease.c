@@ -76,6 +76,7 @@ bool sl_acceptor_record(struct sl_node *n, struct sl_now now, struct sl_node_key
         end_ms = sl_node_max_ms(end_ms, l->end_ms);
     bool same = l->live && l->fence == m->fence;
     if (k->overlapped != NULL && now.ms < k->overlapped->end_ms) overlapping = true;
+    if (!same && now.ms < k->overlaps_until_ms) overlapping = true;
     if (!l->live) n->lease_count++;
     l->live = true;
     l->agreed = same && l->agreed;
@@ -100,6 +101,14 @@ bool sl_acceptor_record(struct sl_node *n, struct sl_now now, struct sl_node_key
     n->voted_ms = now.ms;
     sl_node_key_schedule(n, k);
     return true;
+}
+
+void sl_acceptor_break(struct sl_node *n, struct sl_now now, struct sl_node_key *k)
+{
+    assert(k->lease.live);
+    bool again = k->broken_fence == k->lease.fence;
+    k->broken_fence = k->lease.fence;
+    if (!again) sl_acceptor_publish_broken(n, now, k, k->lease.fence, false, false);
 }
 
 void sl_acceptor_agree(struct sl_node *n, struct sl_now now, struct sl_node_key *k,

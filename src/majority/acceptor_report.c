@@ -95,6 +95,24 @@ void sl_acceptor_publish_end(struct sl_node *n, struct sl_now now,
     if (t->granted) sl_node_publish(n, &e);
 }
 
+void sl_acceptor_publish_broken(struct sl_node *n, struct sl_now now,
+                                struct sl_node_key *k, sl_fence fence, bool at_once,
+                                bool again)
+{
+    struct sl_acceptor_report *t = report_of(k, fence);
+    struct sl_node_event e = event_of(
+        k, fence, again ? SL_NODE_EVENT_RELEASED : SL_NODE_EVENT_BROKEN);
+    if (t->over) return;
+    e.at_once = at_once;
+    if (k->lease.live && k->lease.fence == fence) {
+        e.left_ms = sl_node_lease_left_ms(&k->lease, now);
+        if (k->lease.asked_ms >= 0) e.asked_ms = now.ms - k->lease.asked_ms;
+    }
+    if (at_once) t->over = true;
+    if (at_once) t->how = SL_NODE_EVENT_RELEASED;
+    if (t->granted) sl_node_publish(n, &e);
+}
+
 void sl_acceptor_publish_lapse(struct sl_node *n, struct sl_now now,
                                struct sl_node_key *k)
 {

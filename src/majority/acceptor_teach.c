@@ -169,6 +169,7 @@ void sl_acceptor_receive_teach(struct sl_node *n, struct sl_now now, sl_node_id 
     if (here && overlapping && k->overlapped != NULL) sl_acceptor_publish_stolen(n, k);
     if (here && from != n->id && is_fresh(n, now, from, m)) rely_on(&k->lease, m);
     if (here && is_adopted(m)) k->lease.adopted = true;
+    if (here && (m->flags & SL_FLAG_BROKEN) != 0) sl_acceptor_break(n, now, k);
     if (k->lapsed_fence < m->fence) sl_acceptor_publish_lapse(n, now, k);
     sl_acceptor_publish_taught(n, k, m);
     if (here) sl_acceptor_agree(n, now, k, overlapping);

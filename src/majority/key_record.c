@@ -3,7 +3,8 @@
 #include <assert.h>
 #include <string.h>
 
-#define HEAD_BYTES 40u
+#define HEAD_BYTES 56u
+#define HEAD_BYTES_1 40u /* In format 1. */
 #define RESERVATION_BYTES 32u
 #define REPORT_BYTES 16u
 #define LEASE_BYTES 96u
@@ -134,6 +135,8 @@ void sl_key_record_write(const struct sl_node_key *k, char *out)
     at = put64(at, k->past_fence);
     at = put64(at, k->released_fence);
     at = put64(at, k->lapsed_fence);
+    at = put64(at, k->broken_fence);
+    at = put64(at, (uint64_t)k->overlaps_until_ms);
     if (k->reserved.live) at = put_reservation(at, &k->reserved);
     at = put_reports(at, k);
     if (k->lease.live) at = put_lease(at, &k->lease);
@@ -235,17 +238,23 @@ static int take_other(struct sl_node *n, struct sl_node_lease **l,
 static int take_all(struct sl_node *n, struct sl_node_key *k, struct sl_bytes rest,
                     sl_ms shift_ms)
 {
-    const char *at = take(&rest, HEAD_BYTES);
     int status = SLUICE_OK;
-    uint32_t format = at == NULL ? 0 : (uint32_t)get(at, 1);
+    uint32_t format = rest.n == 0 ? 0 : (uint32_t)get(rest.at, 1);
     if (format < 1 || format > SL_KEY_RECORD_FORMAT) return SLUICE_EINVAL;
+    const char *at = take(&rest, format == 1 ? HEAD_BYTES_1 : HEAD_BYTES);
+    if (at == NULL) return SLUICE_EINVAL;
     uint32_t has = (uint32_t)get(at + 1, 1), reports = (uint32_t)get(at + 2, 1);
     k->seen_fence = get(at + 8, 8);
     k->past_fence = get(at + 16, 8);
     k->released_fence = get(at + 24, 8);
     k->lapsed_fence = get(at + 32, 8);
+    if (format > 1) k->broken_fence = get(at + 40, 8);
+    sl_ms overlaps_ms = format > 1 ? (sl_ms)get(at + 48, 8) : 0;
+    k->overlaps_until_ms = overlaps_ms > 0 ? sl_node_max_ms(overlaps_ms + shift_ms, 0)
+                                           : 0;
     if (k->seen_fence > SL_FENCE_MAX || k->past_fence > SL_FENCE_MAX ||
-        k->released_fence > SL_FENCE_MAX || k->lapsed_fence > SL_FENCE_MAX)
+        k->released_fence > SL_FENCE_MAX || k->lapsed_fence > SL_FENCE_MAX ||
+        k->broken_fence > SL_FENCE_MAX)
         return SLUICE_EINVAL;
     if (((has & HAS_RESERVATION) != 0 && !take_reservation(k, &rest, shift_ms)) ||
         !take_reports(k, &rest, reports))
@@ -275,6 +284,8 @@ int sl_key_record_read(struct sl_node *n, struct sl_node_key *k, struct sl_bytes
     k->reserved = (struct sl_acceptor_reservation){0};
     k->report_next = 0;
     k->seen_fence = k->past_fence = k->released_fence = k->lapsed_fence = 0;
+    k->broken_fence = 0;
+    k->overlaps_until_ms = 0;
     return status;
 }
 
@@ -287,6 +298,7 @@ sl_ms sl_key_record_end(const struct sl_node_key *k)
     if (k->reserved.live) end = sl_node_max_ms(end, k->reserved.end_ms);
     if (k->overlapped != NULL) end = sl_node_max_ms(end, k->overlapped->end_ms);
     if (k->learned != NULL) end = sl_node_max_ms(end, k->learned->end_ms);
+    end = sl_node_max_ms(end, k->overlaps_until_ms);
     return end;
 }
 
@@ -301,6 +313,7 @@ uint64_t sl_key_record_core(const struct sl_node *n, const struct sl_node_key *k
                              k->reserved.live ? k->reserved.owner.epoch : 0,
                              k->reserved.live ? k->reserved.owner.number : 0,
                              k->past_fence,
-                             k->released_fence};
+                             k->released_fence,
+                             k->broken_fence};
     return sl_hash(n->keys.key, (const char *)core, sizeof core);
 }

@@ -17,7 +17,9 @@
  *    16  u64      past_fence
  *    24  u64      released_fence
  *    32  u64      lapsed_fence
- *    40  the reservation, if any, 32 bytes
+ *    40  u64      broken_fence
+ *    48  i64      overlaps_until
+ *    56  the reservation, if any, 32 bytes
  *          0  u64   owner: epoch
  *          8  u64   owner: number
  *         16  i64   end
@@ -47,7 +49,8 @@
  *         88  u64   digest of the options of the request
  *         96  value, note, client, user and id, without padding
  *
- * Format 1 had no REQUEST ids: its leases have 88 bytes. */
+ * Format 1 had no REQUEST ids and no BREAK: the reservation follows at 40, and leases have 88
+ * bytes. */
 #ifndef SL_MAJORITY_KEY_RECORD_H
 #define SL_MAJORITY_KEY_RECORD_H
 

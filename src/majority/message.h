@@ -68,7 +68,8 @@ struct sl_ballot {
     /* A repeated request wants this lease: keep it, even if the         \
      * attempt is given up. */ \
     MESSAGE(ADOPT, "rkf")                                                  \
-    MESSAGE(END, "rkq") /* The client has cancelled an acquisition. */     \
+    MESSAGE(BREAK, "rkf") /* An operator forbids to extend this lease. */  \
+    MESSAGE(END, "rkq")   /* The client has cancelled an acquisition. */   \
     MESSAGE(VOTE, "rVcfolpPFvnisqd")                                       \
     MESSAGE(PREPARE, "b") /* Paxos, for the next membership. */            \
     MESSAGE(PROMISE, "bVBml")                                              \
@@ -130,6 +131,8 @@ enum {
     SL_FLAG_ADOPTED = 8192,   /* TEACH: a client has received the lease. */
     SL_FLAG_UNLESS_ADOPTED = 16384, /* RELEASE: only if no client has received it. */
     SL_FLAG_SURE = 32768,           /* VOTE ENDED: it was granted, or cancelled. */
+    /* TEACH, VOTE: an operator has broken the lease. RELEASE: BREAK ... NOW ends it. */
+    SL_FLAG_BROKEN = 65536,
 };
 
 /* Identifies the owner of attempts: one request of a client. */

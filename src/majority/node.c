@@ -45,6 +45,7 @@ void sl_node_dispatch(struct sl_node *n, struct sl_now now, sl_node_id from,
         case SL_MESSAGE_TEACH:
         case SL_MESSAGE_ADOPT:
         case SL_MESSAGE_END:
+        case SL_MESSAGE_BREAK:
         case SL_MESSAGE_LOOK: sl_acceptor_receive(n, now, from, m); break;
         default: sl_membership_change_receive(n, now, from, m); break;
     }

@@ -117,6 +117,7 @@ enum sl_node_verb {
     SL_NODE_READ,   /* By majority vote; sl_node_copy() reads the local copy. */
     SL_NODE_VOTES,  /* The copy of each node, for EXPLAIN. */
     SL_NODE_AWAIT,  /* Uses the local copy. */
+    SL_NODE_BREAK,  /* By an operator: the lease can no longer be extended. */
     SL_NODE_CANCEL, /* End the acquisition with this REQUEST id. */
     /* Release a grant with a REQUEST id that its client has not received, wait_ms from
      * now, unless another attempt has adopted it. Without an answer. */
@@ -137,6 +138,7 @@ struct sl_node_request {
     int32_t priority;
     bool steal;
     sl_ms force_ms;        /* With steal: when it may overlap, or SL_NEVER. */
+    bool at_once;          /* BREAK: end the lease now. */
     bool want_free;        /* AWAIT: until the key is free; else until it is held. */
     struct sl_bytes value; /* EXTEND: NULL in `at` keeps the old value. */
     struct sl_bytes note;
@@ -157,6 +159,7 @@ struct sl_node_copy {
     enum sl_vote_verdict verdict;
     bool held;      /* The acceptor has a lease. */
     bool agreed;    /* The lease is known to be agreed, not just an attempt. */
+    bool broken;    /* An operator has broken it. */
     bool reserved;  /* A stealing request waits for the lease. */
     int32_t wanted; /* The priority of the stealing request. */
     struct sl_attempt_id owner;
@@ -186,7 +189,8 @@ struct sl_node_answer {
     int status;
     struct sl_grant grant; /* ACQUIRE. */
     int64_t number;        /* RELEASE, CHECK, AWAIT: 1 or 0. EXTEND: milliseconds left.
-                     * CANCEL: 2 if it released a grant, 1 if it withdrew a request. */
+                     * CANCEL: 2 if it released a grant, 1 if it withdrew a request.
+                     * BREAK: 2 if it ended the lease, 1 if it has forbidden extensions. */
     sl_ms left_ms;
     uint32_t answered, needed, members; /* Numbers of nodes. */
     uint32_t can_vote; /* ERECOVERING: nodes that voted, or whose vote may arrive. */
@@ -221,6 +225,7 @@ enum sl_node_order_type {
     EVENT(ASKED, "asked")         \
     EVENT(WITHDRAWN, "withdrawn") \
     EVENT(STOLEN, "stolen")       \
+    EVENT(BROKEN, "broken")       \
     EVENT(WAITS, "waits") /* Only for a stealing client: the holder it waits for. */
 
 enum sl_node_event_type {
@@ -241,6 +246,7 @@ struct sl_node_event {
     sl_ms asked_ms;   /* RELEASED, EXPIRED: how long ago it was asked; -1: never. */
     int32_t priority; /* ASKED: the priority of the stealing request. */
     bool overlapping; /* GRANTED, STOLEN. */
+    bool at_once; /* BROKEN: the grant has ended. RELEASED: BREAK ... NOW ended it. */
     struct sl_bytes note; /* WAITS: the holder's note. */
 };
 

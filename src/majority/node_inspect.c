@@ -37,6 +37,7 @@ static void fill_copy(const struct sl_node *n, struct sl_now now,
                                  .verdict = SL_VERDICT_YES,
                                  .held = l->live && l->agreed,
                                  .agreed = l->agreed,
+                                 .broken = k->broken_fence == l->fence,
                                  .reserved = k->reserved.live,
                                  .wanted = k->reserved.priority};
     if (!out->held) return;

@@ -184,6 +184,10 @@ struct sl_node_key {
     sl_fence released_fence; /* The highest fence of a released lease. */
     /* The fence of a copied lease that expired here but may be valid elsewhere. */
     sl_fence lapsed_fence;
+    sl_fence broken_fence; /* The last lease that an operator has broken here. */
+    /* Until then, the holder of a lease that an operator has ended may still use the
+     * resource, so new leases are marked as overlapping. */
+    sl_ms overlaps_until_ms;
     sl_ms idle_ms;               /* When its last lease or reservation ended. */
     struct sl_list waiters;      /* Requests in the order in which they will try. */
     struct sl_wait_group by_age; /* The waiters, sorted by the start of the wait. */

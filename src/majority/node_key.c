@@ -110,7 +110,9 @@ sl_ms sl_node_key_due(const struct sl_node *n, const struct sl_node_key *k)
     if (k->reserved.live && k->reserved.end_ms < due) due = k->reserved.end_ms;
     if (due != SL_NEVER || k->request_count > 0 || k->deferred_count > 0) return due;
     bool unused = k->seen_fence == 0 && k->past_fence == 0 && k->report_next == 0;
-    return unused ? k->idle_ms : sl_ms_after(k->idle_ms, n->limits.forget_ms);
+    if (unused) return k->idle_ms;
+    return sl_node_max_ms(sl_ms_after(k->idle_ms, n->limits.forget_ms),
+                          k->overlaps_until_ms);
 }
 
 void sl_node_key_schedule(struct sl_node *n, struct sl_node_key *k)

@@ -416,6 +416,7 @@ static struct sl_proposer_request *make_request(struct sl_node *n, struct sl_now
     r->priority = a->priority;
     r->steal = a->steal;
     r->want_free = a->want_free;
+    r->at_once = a->at_once;
     r->new_value = a->type == SL_NODE_EXTEND && a->value.at != NULL;
     r->try_ms = r->contest_ms = SL_NEVER;
     r->timer = SL_HEAP_NONE;

@@ -42,7 +42,7 @@ struct sl_proposer_request {
     sl_ms lease_ms, since_ms, wait_end_ms, force_ms;
     bool waits; /* The client allows it to wait until wait_end_ms. */
     int32_t priority;
-    bool steal, want_free, new_value;
+    bool steal, want_free, new_value, at_once;
     bool last;        /* The wait has timed out; this is the last round. */
     bool ran_away;    /* The fences of an acceptor are implausibly high. */
     bool recheck;     /* A node became unreachable during the round. */

@@ -72,9 +72,29 @@ static void evaluate_release(struct sl_node *n, struct sl_now now,
                              const struct sl_proposer_count *c)
 {
     uint32_t answered = c->yes + c->lacks;
-    if (answered >= c->majority) sl_proposer_finish_with(n, now, r, c->yes > 0 ? 1 : 0);
+    int64_t was = r->type == SL_NODE_BREAK ? 2 : 1;
+    if (answered >= c->majority)
+        sl_proposer_finish_with(n, now, r, c->yes > 0 ? was : 0);
     else if (answered + c->open < c->majority &&
              !sl_proposer_retry_for_membership(n, now, r, c))
+        sl_proposer_finish_no_quorum(n, now, r, c);
+}
+
+/* If a majority does not extend the lease, nobody can extend it. Tell the other nodes, because
+ * the membership may change. */
+static void evaluate_break(struct sl_node *n, struct sl_now now,
+                           struct sl_proposer_request *r,
+                           const struct sl_proposer_count *c)
+{
+    if (c->yes >= c->majority) {
+        const struct sl_proposer_vote *v = sl_proposer_vote_with_lease(n, r);
+        r->end_ms = sl_ms_after(r->sent_ms, sl_node_shrink_ms(c->yes_left_ms));
+        r->lease_ms = c->yes_left_ms;
+        if (v->fence == r->fence && now.ms < r->end_ms)
+            sl_proposer_announce_vote(n, now, r, v, SL_FLAG_BROKEN);
+        sl_proposer_finish_with(n, now, r, 1);
+    } else if (c->lacks >= c->majority) sl_proposer_finish_with(n, now, r, 0);
+    else if (c->open == 0 && !sl_proposer_retry_for_membership(n, now, r, c))
         sl_proposer_finish_no_quorum(n, now, r, c);
 }
 
@@ -105,6 +125,7 @@ static void copy_vote(const struct sl_node *n, struct sl_proposer_request *r,
                                  .verdict = v->verdict,
                                  .held = v->verdict == SL_VERDICT_YES && v->fence != 0,
                                  .agreed = (v->flags & SL_FLAG_AGREED) != 0,
+                                 .broken = (v->flags & SL_FLAG_BROKEN) != 0,
                                  .reserved = (v->flags & SL_FLAG_RESERVED) != 0,
                                  .wanted = v->wanted,
                                  .owner = v->owner,
@@ -184,6 +205,10 @@ void sl_proposer_evaluate(struct sl_node *n, struct sl_now now,
             if (r->looks) sl_proposer_evaluate_look(n, now, r, &c);
             else if (r->adopts) sl_proposer_evaluate_adopt(n, now, r, &c);
             else sl_proposer_evaluate_acquire(n, now, r, &c);
+            break;
+        case SL_NODE_BREAK:
+            if (r->at_once) evaluate_release(n, now, r, &c);
+            else evaluate_break(n, now, r, &c);
             break;
         case SL_NODE_CANCEL: sl_proposer_evaluate_cancel(n, now, r, &c); break;
         case SL_NODE_EXTEND: evaluate_extend(n, now, r, &c); break;

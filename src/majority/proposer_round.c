@@ -48,6 +48,7 @@ static enum sl_message_type message_for(const struct sl_proposer_request *r)
                    : r->adopts ? SL_MESSAGE_ADOPT
                                : SL_MESSAGE_ACQUIRE;
         case SL_NODE_CANCEL: return SL_MESSAGE_END;
+        case SL_NODE_BREAK: return r->at_once ? SL_MESSAGE_RELEASE : SL_MESSAGE_BREAK;
         case SL_NODE_EXTEND: return SL_MESSAGE_RENEW;
         case SL_NODE_RELEASE: return SL_MESSAGE_RELEASE;
         default: return SL_MESSAGE_LOOK;
@@ -58,6 +59,7 @@ static uint32_t flags_for(const struct sl_proposer_request *r, struct sl_now now
 {
     uint32_t flags = 0;
     if (r->type == SL_NODE_RELEASE) flags = SL_FLAG_FINAL;
+    if (r->type == SL_NODE_BREAK && r->at_once) flags = SL_FLAG_FINAL | SL_FLAG_BROKEN;
     if (r->type == SL_NODE_EXTEND && r->new_value) flags = SL_FLAG_VALUE;
     if (r->type == SL_NODE_ACQUIRE && r->steal) {
         flags = SL_FLAG_STEAL;

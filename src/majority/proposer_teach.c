@@ -64,7 +64,8 @@ static void teach_one(struct sl_node *n, struct sl_now now, struct sl_node_key *
                            .stamp = l->stamp,
                            .flags = SL_FLAG_WHOLE | SL_FLAG_COPY |
                                     (l->overlapping ? SL_FLAG_OVERLAPPING : 0) |
-                                    (l->adopted ? SL_FLAG_ADOPTED : 0),
+                                    (l->adopted ? SL_FLAG_ADOPTED : 0) |
+                                    (k->broken_fence == l->fence ? SL_FLAG_BROKEN : 0),
                            .value = sl_node_text_bytes(l->value),
                            .note = sl_node_text_bytes(l->note),
                            .client = sl_node_text_bytes(l->client),

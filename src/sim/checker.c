@@ -16,7 +16,7 @@ void sim_checker_clear(struct sim_checker *b)
     for (int k = 0; k < SIM_KEYS; k++) {
         struct sim_key_record *key = &b->keys[k];
         key->count = 0;
-        key->forced = false;
+        key->forced = key->broken = false;
         key->highest = key->overlapped_below = 0;
     }
     memset(b->beliefs, 0, sizeof b->beliefs);
@@ -150,7 +150,7 @@ static void grant(struct sim_checker *b, uint32_t key, const struct sl_grant *gi
                           (unsigned long long)row.fence);
         return;
     }
-    if (row.overlapping && !k->forced)
+    if (row.overlapping && !k->forced && !k->broken)
         sim_checker_wrong(b, "k%u was granted with an overlap that nobody allowed",
                           key);
     add_grant(k, &row);
@@ -170,10 +170,16 @@ struct sim_grant_record *sim_checker_grant(struct sim_checker *b, uint32_t key,
     return grant_of(&b->keys[key], fence);
 }
 
-static void extend(struct sim_checker *b, uint32_t key, sl_fence fence)
+static void extend(struct sim_checker *b, const struct sim_request_record *r)
 {
+    uint32_t key = r->key;
+    sl_fence fence = r->fence;
     struct sim_key_record *k = &b->keys[key];
     const struct sim_grant_record *row = grant_of(k, fence);
+    if (row != NULL && row->broken_us != 0 && r->arrived_us > row->broken_us &&
+        row->broken_memberships == b->membership_count)
+        sim_checker_wrong(b, "k%u was extended under fence %llu, which was broken", key,
+                          (unsigned long long)fence);
     if (row == NULL)
         sim_checker_wrong(b,
                           "k%u was extended under fence %llu, which was never granted",
@@ -278,12 +284,34 @@ static void end_acquisition(struct sim_checker *b, uint64_t id, int64_t now_us)
     a->ended_past = past_of(b);
 }
 
+void sim_checker_breaks(struct sim_checker *b, uint32_t key, sl_fence fence,
+                        bool at_once)
+{
+    struct sim_grant_record *row = grant_of(&b->keys[key], fence);
+    if (at_once) b->keys[key].broken = true;
+    if (row == NULL) return;
+    row->breaks = true;
+    if (at_once) row->released = true;
+}
+
+static void broken(struct sim_checker *b, const struct sim_request_record *r,
+                   int64_t number, int64_t now_us)
+{
+    struct sim_grant_record *row = grant_of(&b->keys[r->key], r->fence);
+    if (row == NULL || number == 0 || row->broken_us != 0) return;
+    row->broken_us = now_us;
+    row->broken_memberships = b->membership_count;
+}
+
 /* Return whether the client has held the lease ever since it sent the request. */
 static bool holds_throughout(const struct sim_checker *b,
                              const struct sim_request_record *r, int64_t now_us)
 {
     if (r->client >= SIM_CLIENTS) return false;
     const struct sim_belief *x = &b->beliefs[r->client];
+    const struct sim_key_record *k = &b->keys[r->key];
+    for (uint32_t i = k->count; i > 0; i--)
+        if (k->grants[i - 1].fence == r->fence && k->grants[i - 1].breaks) return false;
     return x->key == r->key && x->fence == r->fence && x->since_us <= r->sent_us &&
            !b->keys[r->key].forced && /* Otherwise another grant may overlap. */
            sim_checker_believes(b, r->client, now_us);
@@ -334,11 +362,12 @@ const struct sim_request_record *sim_checker_answered(struct sim_checker *b,
     bool is_new = r->type == SL_NODE_ACQUIRE &&
                   (r->id == 0 || check_acquisition(b, r, &a->grant, now_us));
     if (is_new) grant(b, r->key, &a->grant, r->sent_us, now_us);
+    if (r->type == SL_NODE_BREAK) broken(b, r, a->number, now_us);
     /* Without a fence, RELEASE may not know the lease. */
     bool released = r->type == SL_NODE_RELEASE && (r->fence != 0 || a->number == 1);
     if (r->id != 0 && (released || r->type == SL_NODE_CANCEL))
         end_acquisition(b, r->id, now_us);
-    if (r->type == SL_NODE_EXTEND) extend(b, r->key, r->fence);
+    if (r->type == SL_NODE_EXTEND) extend(b, r);
     return r;
 }
 

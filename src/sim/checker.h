@@ -11,6 +11,8 @@
  *     - A node replies to a holder that it does not hold the key.
  *     - An acquisition with a REQUEST id gets two leases, or is granted after its client has
  *       released or cancelled it (unless nodes have forgotten that in a restart, or are new).
+ *     - A lease is extended, although an operator has broken it. (Not checked after a change of
+ *       the membership: new nodes may not know it.)
  *     - A node answers a request twice, or publishes an event twice.
  *     - Two memberships have the same version, or differ by more than one node.
  *     - A node goes back to an older membership. */
@@ -31,7 +33,10 @@ struct sim_grant_record {
     sl_fence fence;
     int64_t asked_us, granted_us;
     bool overlapping;
-    bool released; /* The holder has sent a release. */
+    bool released;     /* The holder has sent a release, or an operator BREAK NOW. */
+    bool breaks;       /* An operator has sent BREAK. */
+    int64_t broken_us; /* When the first BREAK was answered; 0: none was. */
+    uint32_t broken_memberships; /* How many memberships there were. */
     /* The last acknowledged expiry of the lease; clock NULL: the client did not wait for it. */
     const struct sim_clock *clock;
     int64_t until_us; /* The deadline, on the client's own clock. */
@@ -43,6 +48,7 @@ struct sim_key_record {
     struct sim_grant_record *grants; /* In the order of the answers. */
     uint32_t count, size;
     bool forced; /* A client was granted the key by force, while another held it. */
+    bool broken; /* An operator has sent BREAK NOW. */
     sl_fence highest; /* The highest fence of all grants. */
     /* The highest fence of an overlapping grant. Holders with lower fences may overlap
      * that grant. */
@@ -150,6 +156,10 @@ const struct sim_request_record *sim_checker_answered(struct sim_checker *b,
 uint64_t sim_checker_acquisition(struct sim_checker *b);
 void sim_checker_cancels(struct sim_checker *b, uint32_t key, uint64_t id);
 void sim_checker_received(struct sim_checker *b, uint64_t id, sl_fence fence);
+
+/* Record that an operator sends BREAK, or BREAK NOW. */
+void sim_checker_breaks(struct sim_checker *b, uint32_t key, sl_fence fence,
+                        bool at_once);
 
 /* Record that a client sends a release. From then on the checker ignores the answers to
  * its pending extensions. */

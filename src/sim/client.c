@@ -428,12 +428,26 @@ static void act_as_holder(struct sim_world *w, uint32_t c)
     } else if (now >= h->until_us + h->lease_ms * 1000) remember(w, c);
 }
 
+/* Act as an operator who breaks the last grant of a key. */
+static void break_last(struct sim_world *w, uint32_t c)
+{
+    uint32_t key = sl_random_below(&w->ids, w->key_count);
+    struct sl_node_request ask = {.type = SL_NODE_BREAK,
+                                  .fence = w->checker.keys[key].highest,
+                                  .at_once = sl_random_maybe(&w->ids, 3000)};
+    if (ask.fence == 0) ask.fence = 1;
+    sim_checker_breaks(&w->checker, key, ask.fence, ask.at_once);
+    sim_client_ask(w, c, &ask, key,
+                   sl_random_between(&w->ids, 20, 4 * w->limits.answer_max_ms));
+}
+
 static void start_request(struct sim_world *w, uint32_t c)
 {
     struct sl_random *r = &w->random;
     struct sim_client *x = &w->clients[c];
     x->next_us = sim_client_clock(w, c) + sl_random_between(r, 0, w->think_ms * 1000);
     if (x->quiet) x->next_us = SIM_NEVER;
+    else if (w->breaks && sl_random_maybe(&w->ids, 1000)) break_last(w, c);
     else if (sim_has_fault(w, SIM_FAULT_STALE) && sl_random_maybe(r, 2000))
         extend_old(w, c);
     else if (sl_random_maybe(r, 800)) inspect(w, c);
@@ -553,7 +567,7 @@ void sim_client_notified(struct sim_world *w, uint32_t c, const struct sim_event
         hold->key != e->packet->notice.key)
         return;
     if (e->packet->notice.type == SL_NODE_EVENT_STOLEN ||
-        e->packet->notice.type == SL_NODE_EVENT_EXPIRED) {
+        e->packet->notice.type == SL_NODE_EVENT_EXPIRED || e->packet->notice.at_once) {
         lost(w, c, hold->key, hold->fence);
     } else if (!x->ignores && x->role != SIM_ROLE_HOLDER) {
         hold->release_us = sim_client_clock(w, c) +
@@ -621,7 +635,7 @@ void sim_client_event(struct sim_world *w, uint32_t m, const struct sl_node_even
               e->key.at, names[e->type], (unsigned long long)e->fence,
               (unsigned long long)e->session);
     bool concerns = e->type == SL_NODE_EVENT_ASKED || e->type == SL_NODE_EVENT_STOLEN ||
-                    e->type == SL_NODE_EVENT_EXPIRED;
+                    e->type == SL_NODE_EVENT_EXPIRED || e->type == SL_NODE_EVENT_BROKEN;
     if (e->session == 0 || !concerns || e->key.n != 2) return;
     for (uint32_t c = 0; c < SIM_CLIENTS; c++) {
         struct sim_client *x = &w->clients[c];
@@ -631,6 +645,7 @@ void sim_client_event(struct sim_world *w, uint32_t m, const struct sl_node_even
         p->notice.key = (uint32_t)(e->key.at[1] - '0');
         p->notice.fence = e->fence;
         p->notice.session = e->session;
+        p->notice.at_once = e->at_once;
         sim_schedule(
             w, arrival(w, &x->in_us),
             (struct sim_event){.type = SIM_EVENT_NOTICE, .other = c, .packet = p});

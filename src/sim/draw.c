@@ -81,6 +81,7 @@ void sim_draw(struct sim_world *w)
     w->replaces = sl_random_maybe(&w->copies, 2000);
     sl_random_seed(&w->ids, w->setup.seed ^ 0x5eed);
     w->repeats = sl_random_maybe(&w->ids, 6000);
+    w->breaks = sl_random_maybe(&w->ids, 3000);
     w->faults = sim_faults_draw(&sim_faults_majority, &w->random);
     if (w->setup.faults_given) w->faults = w->setup.faults;
     if ((w->faults & 1ull << SIM_FAULT_STEAL) == 0)

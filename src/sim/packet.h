@@ -21,6 +21,7 @@ struct sim_packet {
             uint32_t key;
             sl_fence fence;
             uint64_t session;
+            bool at_once;
         } notice; /* An event about a lease of the client. */
     };
     /* The strings of the message: key, value, note, client, REQUEST id. */

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#define HEAD_BYTES 40u
+#define HEAD_BYTES 56u
 #define RESERVATION_BYTES 32u
 #define REPORT_BYTES 16u
 #define LEASE_BYTES 96u

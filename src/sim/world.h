@@ -219,6 +219,7 @@ struct sim_world {
     bool replaces;           /* which happens in some seeds. */
     struct sl_random ids;    /* For REQUEST ids, */
     bool repeats;            /* which clients use in some seeds. */
+    bool breaks;             /* Operators send BREAK. */
     struct sim_queue queue;
     struct sim_checker checker;
     struct sim_counts counts;

@@ -38,6 +38,8 @@ TEST(a_record_has_this_layout)
         0, /* Seen, past, */
         0x13, 0,    0,    0, 0, 0,   0,   0,   0x14, 0,    0,    0,    0,    0,    0,
         0, /* released, lapsed. */
+        0x15, 0,    0,    0, 0, 0,   0,   0,   0x16, 0,    0,    0,    0,    0,    0,
+        0, /* Broken, overlaps until. */
         0x21, 0,    0,    0, 0, 0,   0,   0,   0x22, 0,    0,    0,    0,    0,    0,
         0, /* The reservation. */
         0x23, 0,    0,    0, 0, 0,   0,   0,   0xff, 0xff, 0xff, 0xff, 0,    0,    0,
@@ -55,6 +57,8 @@ TEST(a_record_has_this_layout)
                             .past_fence = 0x12,
                             .released_fence = 0x13,
                             .lapsed_fence = 0x14,
+                            .broken_fence = 0x15,
+                            .overlaps_until_ms = 0x16,
                             .reserved = {.live = true,
                                          .owner = {0x21, 0x22},
                                          .end_ms = 0x23,
@@ -129,10 +133,10 @@ STAGE_TEST(a_record_with_a_fence_above_the_largest_one_is_invalid, 3)
     struct sl_item item = recorded_lease(s);
     char bytes[512];
     assert_true(item.value.n <= sizeof bytes);
-    size_t lease = 40 + 16 * (size_t)item.value.at[2]; /* After the reports. */
-    /* Seen, past, released, lapsed; and the fence of the lease. */
-    const size_t places[] = {8, 16, 24, 32, lease + 16};
-    for (size_t i = 0; i < 5; i++) {
+    size_t lease = 56 + 16 * (size_t)item.value.at[2]; /* After the reports. */
+    /* Seen, past, released, lapsed, broken; and the fence of the lease. */
+    const size_t places[] = {8, 16, 24, 32, 40, lease + 16};
+    for (size_t i = 0; i < 6; i++) {
         struct sl_item forged = item;
         memcpy(bytes, item.value.at, item.value.n);
         forged.value.at = bytes;

@@ -222,8 +222,9 @@ static void submit(struct arbiter *a, struct request *r)
             else refuse(r, "LOCKS CLIENT needs a single server or a cluster on etcd");
             break;
         case SL_VERB_BREAK:
-            refuse(r, "BREAK needs a single server or a cluster on etcd; RELEASE key "
-                      "fence releases a grant from any connection");
+            submit_to_node(r, (struct sl_node_request){.type = SL_NODE_BREAK,
+                                                       .fence = r->fence,
+                                                       .at_once = r->yes});
             break;
         case SL_VERB_DRAIN:
             refuse(r, "DRAIN needs a single server or a cluster on etcd; stop the "
@@ -239,7 +240,8 @@ static void withdraw(struct arbiter *a, struct request *r)
 {
     assert(r->kept && r->arbiter == a);
     /* A release continues even if the client has left. */
-    if (r->verb != SL_VERB_RELEASE && r->verb != SL_VERB_CANCEL)
+    if (r->verb != SL_VERB_RELEASE && r->verb != SL_VERB_CANCEL &&
+        r->verb != SL_VERB_BREAK)
         sl_node_withdraw(a->s->majority->node, a->s->now, r->ticket);
 }
 
@@ -327,6 +329,7 @@ static void count(const struct request *r, const struct sl_node_answer *a)
     if (r->verb == SL_VERB_EXTEND && ok) st->extends++;
     if (r->verb == SL_VERB_RELEASE && ok && a->number == 1) st->releases++;
     if (r->verb == SL_VERB_CANCEL && ok && a->number == 2) st->releases++;
+    if (r->verb == SL_VERB_BREAK && ok && a->number > 0) st->breaks++;
     if (r->verb != SL_VERB_ACQUIRE || (ok && a->grant.replay)) return;
     bool timed_out = a->status == SLUICE_EFULL && r->waits;
     bool waited = timed_out || (ok && a->grant.waited_ms > 0);
@@ -390,8 +393,16 @@ static const struct {
     [SL_NODE_EVENT_ASKED] = {SL_EVENT_ASKED, true},
     [SL_NODE_EVENT_WITHDRAWN] = {SL_EVENT_WITHDRAWN, true},
     [SL_NODE_EVENT_STOLEN] = {SL_EVENT_STOLEN, true},
+    [SL_NODE_EVENT_BROKEN] = {SL_EVENT_BROKEN, true},
     [SL_NODE_EVENT_WAITS] = {SL_EVENT_WAITS, true},
 };
+
+/* Return what BREAK has to do with an event, as events state it; NULL: nothing. */
+static const char *why_of(const struct sl_node_event *e)
+{
+    if (e->type == SL_NODE_EVENT_BROKEN) return e->at_once ? NULL : "last-lease";
+    return e->type == SL_NODE_EVENT_RELEASED && e->at_once ? "break" : NULL;
+}
 
 static void publish(struct server *s, const struct sl_node_event *e)
 {
@@ -406,6 +417,8 @@ static void publish(struct server *s, const struct sl_node_event *e)
                                            .lease_ms = e->lease_ms,
                                            .waited_ms = e->waited_ms,
                                            .overlapping = e->overlapping,
+                                           .why = why_of(e),
+                                           .ends = e->at_once,
                                            .priority = e->priority,
                                            .left_ms = e->left_ms,
                                            .note = e->note});

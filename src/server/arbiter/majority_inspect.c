@@ -130,6 +130,7 @@ static struct sl_grant_view view_holder(const struct server *s,
                                         const struct sl_node_copy *copy)
 {
     struct sl_grant_view v = {.leased = true,
+                              .broken = copy->broken,
                               .fence = copy->fence,
                               .units = 1,
                               .per = 1,
