@@ -212,6 +212,7 @@ static enum sl_vote_verdict judge(struct sl_node *n, struct sl_now now,
         return SL_VERDICT_HELD;
     }
     if (has_ended(n, k, m, v)) return SL_VERDICT_ENDED;
+    if (!is_recorded(k, m) && sl_node_is_drained(n, m->key)) return SL_VERDICT_DRAINED;
     if (sl_acceptor_is_reserved(k, m->owner, m->priority)) return SL_VERDICT_RESERVED;
     if (k->reserved.live && sl_attempt_same(k->reserved.owner, m->owner)) {
         k->reserved.end_ms = sl_node_max_ms(k->reserved.end_ms,

@@ -62,7 +62,8 @@ void sl_membership_change_tell(struct sl_node *n, struct sl_now now, sl_node_id 
 {
     struct sl_message m = {.list = n->kept.force,
                            .ceiling = n->kept.fence_limit,
-                           .lease_ms = sl_acceptor_longest_lease(n, now)};
+                           .lease_ms = sl_acceptor_longest_lease(n, now),
+                           .digest = sl_node_drain_digest(n)};
     send_one(n, now, to, SL_MESSAGE_FORCE, &m);
 }
 
@@ -278,12 +279,16 @@ static void on_stored(struct sl_node *n, struct sl_now now, sl_node_id from,
                "remove that node with NODES REMOVE, and add it again with NODES ADD");
         return;
     }
+    /* This node does not know all drained patterns yet, or that node does not. */
+    if (m->digest != sl_node_drain_digest(n)) return;
     count_yes(c, from);
     if (m->ceiling > c->limit) c->limit = m->ceiling;
     if (m->lease_ms > c->longest_ms) c->longest_ms = m->lease_ms;
     if (!have_majority(c, &n->kept.force) || !have_majority(c, &c->list)) return;
-    struct sl_message f = {
-        .list = c->list, .ceiling = c->limit, .lease_ms = c->longest_ms};
+    struct sl_message f = {.list = c->list,
+                           .ceiling = c->limit,
+                           .lease_ms = c->longest_ms,
+                           .digest = sl_node_drain_digest(n)};
     c->phase = SL_CHANGE_FORCE;
     send_to_both(n, now, SL_MESSAGE_FORCE, &f, &c->list);
 }
@@ -395,7 +400,9 @@ static void on_store(struct sl_node *n, struct sl_now now, sl_node_id from,
         sl_node_defer(n, from, m);
         return;
     }
+    if (sl_node_drain_position(n) != 0) return; /* The proposer asks again. */
     struct sl_message v = {.which = m->list.version,
+                           .digest = sl_node_drain_digest(n),
                            .ceiling = n->next.fence_limit,
                            .lease_ms = sl_acceptor_longest_lease(n, now)};
     send_one(n, now, from, SL_MESSAGE_STORED, &v);
@@ -454,6 +461,8 @@ static void on_force(struct sl_node *n, struct sl_now now, sl_node_id from,
         m->lease_ms > n->limits.lease_max_ms ||
         !is_of_cluster(n, now, from, list, m->ceiling) || !may_adopt(n, list))
         return;
+    /* Do not use the membership before this node knows all drained patterns. */
+    if (m->digest != sl_node_drain_digest(n) || sl_node_drain_position(n) != 0) return;
     bool joins = !sl_node_is_member(n) && sl_membership_find(list, n->id) >= 0;
     n->next.force = *list;
     n->next.promised = n->next.accepted = (struct sl_ballot){0};

@@ -56,7 +56,7 @@ struct sl_ballot {
 #define SL_MESSAGE_MAP(MESSAGE)                                            \
     /* Heartbeat: how long the sender is silent, and the last position \
      * and the last durable position of its journal. */   \
-    MESSAGE(BEAT, "lcu")                                                   \
+    MESSAGE(BEAT, "lcud")                                                  \
     MESSAGE(ACQUIRE, "rkofLpFvniqd")                                       \
     MESSAGE(RENEW, "rkfLFvs")                                              \
     MESSAGE(RELEASE, "rkofF")                                              \
@@ -68,16 +68,17 @@ struct sl_ballot {
     /* A repeated request wants this lease: keep it, even if the         \
      * attempt is given up. */ \
     MESSAGE(ADOPT, "rkf")                                                  \
-    MESSAGE(BREAK, "rkf") /* An operator forbids to extend this lease. */  \
-    MESSAGE(END, "rkq")   /* The client has cancelled an acquisition. */   \
+    MESSAGE(BREAK, "rkf")  /* An operator forbids to extend this lease. */ \
+    MESSAGE(DRAIN, "rvsF") /* The pattern `v` is drained, or no longer. */ \
+    MESSAGE(END, "rkq")    /* The client has cancelled an acquisition. */  \
     MESSAGE(VOTE, "rVcfolpPFvnisqd")                                       \
     MESSAGE(PREPARE, "b") /* Paxos, for the next membership. */            \
     MESSAGE(PROMISE, "bVBml")                                              \
     MESSAGE(ACCEPT, "bm")                                                  \
     MESSAGE(ACCEPTED, "bVB")                                               \
     MESSAGE(STORE, "m") /* The membership is decided. */                   \
-    MESSAGE(STORED, "ucL")                                                 \
-    MESSAGE(FORCE, "mcL") /* It is in force; new fences are above c. */
+    MESSAGE(STORED, "ucLd")                                                \
+    MESSAGE(FORCE, "mcLd") /* It is in force; new fences are above c. */
 
 enum sl_message_type {
     SL_MESSAGE_NONE,
@@ -100,6 +101,7 @@ enum sl_message_type {
     VERDICT(FULL)     /* The acceptor has too many keys. */                          \
     VERDICT(ENDED)    /* The acquisition with this REQUEST id has ended. */          \
     VERDICT(NAMES)    /* The acceptor remembers too many REQUEST ids. */             \
+    VERDICT(DRAINED)  /* The key matches a drained pattern. */                       \
     VERDICT(STRANGER) /* The acceptor uses another membership, or none. */           \
     VERDICT(SOON)     /* The last membership change was too recent. */               \
     VERDICT(LATER)    /* The acceptor has promised a larger ballot. */               \
@@ -133,6 +135,8 @@ enum {
     SL_FLAG_SURE = 32768,           /* VOTE ENDED: it was granted, or cancelled. */
     /* TEACH, VOTE: an operator has broken the lease. RELEASE: BREAK ... NOW ends it. */
     SL_FLAG_BROKEN = 65536,
+    SL_FLAG_ON = 131072,      /* DRAIN: on, not off. */
+    SL_FLAG_CHANGED = 262144, /* VOTE: DRAIN has changed the pattern here. */
 };
 
 /* Identifies the owner of attempts: one request of a client. */
@@ -166,7 +170,8 @@ struct sl_message {
     sl_ms waited_ms;            /* w  How long the request has waited. */
     uint64_t stamp; /* s  Of the value: the highest is the newest; 0: the fence. */
     struct sl_bytes request; /* q  The user and the REQUEST id of the acquisition. */
-    uint64_t digest;         /* d  Of its options. */
+    uint64_t
+        digest; /* d  Of its options. BEAT, STORED, FORCE: of the drained patterns. */
 
     enum sl_vote_verdict verdict; /* V  The verdict. */
     sl_fence

@@ -23,6 +23,7 @@ const struct sl_node_limits sl_node_limits_default = {
     .forget_ms = 10000,
     .waiting_messages_max = 10000,
     .requests_max = 1000000,
+    .drains_max = 100,
     .request_keep_ms = 120000,
     .linger_ms = 5000,
 };
@@ -37,6 +38,7 @@ void sl_node_dispatch(struct sl_node *n, struct sl_now now, sl_node_id from,
         case SL_MESSAGE_NONE:
         case SL_MESSAGE_COUNT: break;
         case SL_MESSAGE_VOTE: sl_proposer_receive_vote(n, now, from, m); break;
+        case SL_MESSAGE_DRAIN: sl_node_receive_drain(n, now, from, m); break;
         case SL_MESSAGE_TAUGHT: sl_acceptor_receive_taught(n, now, from, m); break;
         case SL_MESSAGE_ACQUIRE:
         case SL_MESSAGE_RENEW:
@@ -210,6 +212,7 @@ struct sl_node *sl_node_new(const struct sl_node_start *start, struct sl_now now
     sl_list_init(&n->orders);
     sl_list_init(&n->held);
     sl_list_init(&n->changed);
+    sl_list_init(&n->drains);
     sl_node_keys_init(n, start->hash_key);
     sl_node_acquisitions_init(n, start->hash_key);
     sl_proposer_init(n, start->hash_key);
@@ -227,6 +230,7 @@ void sl_node_free(struct sl_node *n)
     sl_node_drop_deferred(n);
     sl_node_keys_free(n);
     sl_node_acquisitions_free(n);
+    sl_node_drains_free(n);
     free(n->record);
     free(n);
 }

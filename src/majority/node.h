@@ -66,6 +66,7 @@ struct sl_node_limits {
     uint32_t waiting_messages_max; /* Messages that wait for the disk. */
     uint32_t requests_max;         /* Acquisitions with an id that have ended, and are
                             * remembered. */
+    uint32_t drains_max;           /* Patterns that are on. */
     sl_ms request_keep_ms;         /* How long they are remembered. */
     sl_ms linger_ms; /* How long the position in the queue is kept for a request with an
                       * id whose client has left, and its grant. */
@@ -118,6 +119,7 @@ enum sl_node_verb {
     SL_NODE_VOTES,  /* The copy of each node, for EXPLAIN. */
     SL_NODE_AWAIT,  /* Uses the local copy. */
     SL_NODE_BREAK,  /* By an operator: the lease can no longer be extended. */
+    SL_NODE_DRAIN,  /* Turn a pattern, in `key`, on or off. */
     SL_NODE_CANCEL, /* End the acquisition with this REQUEST id. */
     /* Release a grant with a REQUEST id that its client has not received, wait_ms from
      * now, unless another attempt has adopted it. Without an answer. */
@@ -139,6 +141,7 @@ struct sl_node_request {
     bool steal;
     sl_ms force_ms;        /* With steal: when it may overlap, or SL_NEVER. */
     bool at_once;          /* BREAK: end the lease now. */
+    bool on;               /* DRAIN. */
     bool want_free;        /* AWAIT: until the key is free; else until it is held. */
     struct sl_bytes value; /* EXTEND: NULL in `at` keeps the old value. */
     struct sl_bytes note;
@@ -180,6 +183,7 @@ struct sl_node_answer {
      *     EIO           the disk fails
      *     EENDED        the acquisition with this id has ended
      *     EMISMATCH     an attempt with this id had other options
+     *     EDRAINED      the key matches a drained pattern
      *     EREQUESTS     the nodes remember too many ids
      *     ENODES        the membership was not changed, for the given `reason`; if
      *                   left_ms is not 0, retry after that time
@@ -190,6 +194,7 @@ struct sl_node_answer {
     struct sl_grant grant; /* ACQUIRE. */
     int64_t number;        /* RELEASE, CHECK, AWAIT: 1 or 0. EXTEND: milliseconds left.
                      * CANCEL: 2 if it released a grant, 1 if it withdrew a request.
+                     * DRAIN: 1 if it has changed the pattern.
                      * BREAK: 2 if it ended the lease, 1 if it has forbidden extensions. */
     sl_ms left_ms;
     uint32_t answered, needed, members; /* Numbers of nodes. */
@@ -378,6 +383,10 @@ struct sl_waiter_view {
 };
 bool sl_node_waiter(struct sl_node *n, struct sl_now now, struct sl_bytes key,
                     uint32_t i, struct sl_waiter_view *out);
+
+/* Get the drained pattern at position i, from 0, as this node knows it. Returns false if there are
+ * no more. */
+bool sl_node_drains(const struct sl_node *n, uint32_t i, struct sl_bytes *pattern);
 
 struct sl_node_stats {
     sl_ms silent_ms;   /* How much longer the node will not vote. */

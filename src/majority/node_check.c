@@ -158,7 +158,8 @@ static void check_request(const struct sl_node *n, const struct sl_proposer_requ
 {
     must(r->order.is_request && sl_list_empty(&r->order.link),
          "a request that is answered is in no list of requests");
-    must(is_change(r) || r->key != NULL, "a request is about a key, or a change");
+    must(is_change(r) || r->type == SL_NODE_DRAIN || r->key != NULL,
+         "a request is about a key, a pattern, or a change");
     must(is_change(r) || r->timer != SL_HEAP_NONE || r->waits, "every request ends");
     must(r->timer == SL_HEAP_NONE || n->request_timers.items[r->timer].owner == r,
          "a timer knows its request");
@@ -282,6 +283,7 @@ void sl_node_check(const struct sl_node *n)
     check_requests(n, &t);
     check_acquisitions(&n->ended, &t);
     check_acquisitions(&n->absent, &t);
+    t.bytes += sl_node_drains_bytes(n);
     must(t.bytes == n->block_bytes, "all memory is counted");
     must(t.leases == n->lease_count, "leases are counted");
     must(t.deferred <= n->deferred_count, "a key has no more messages than the node");

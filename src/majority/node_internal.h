@@ -16,6 +16,7 @@
  *     proposer.c            clients' requests
  *     proposer_queue.c      the requests that wait for a key
  *     proposer_round.c      one message to all acceptors, and their votes
+ *     node_drain.c          drained patterns
  *     proposer_attempt.c    ACQUIRE
  *     proposer_adopt.c      attempts that repeat another one, and CANCEL
  *     proposer_evaluate.c   EXTEND, RELEASE, CHECK, READ, VOTES
@@ -384,6 +385,9 @@ struct sl_node {
     /* Acquisitions that have ended at this acceptor; and those that waited at this
      * proposer until their client left. */
     struct sl_node_acquisitions ended, absent;
+    struct sl_list drains;
+    uint64_t drain_position;     /* The position of their last record, */
+    uint64_t drains_recorded_at; /* and the last one before it was durable. */
     uint32_t request_count;
     uint64_t last_number, last_round;
     struct sl_membership_change change;
@@ -589,6 +593,25 @@ struct sl_node_acquisition *sl_node_acquisition_keep(struct sl_node *n,
 void sl_node_acquisition_forget(struct sl_node *n, struct sl_node_acquisitions *s,
                                 struct sl_node_acquisition *a);
 void sl_node_acquisitions_tick(struct sl_node *n, struct sl_now now);
+
+/* --- node_drain.c ----------------------------------------------------------------- */
+
+bool sl_node_is_drained(const struct sl_node *n, struct sl_bytes key);
+/* Returns a number that is the same at nodes that know the same patterns. */
+uint64_t sl_node_drain_digest(const struct sl_node *n);
+void sl_node_receive_drain(struct sl_node *n, struct sl_now now, sl_node_id from,
+                           const struct sl_message *m);
+/* Send all patterns to a node that knows others. */
+void sl_node_tell_drains(struct sl_node *n, struct sl_now now, sl_node_id to);
+void sl_node_record_drains(struct sl_node *n);
+/* Like sl_node_position(), for the drained patterns. */
+uint64_t sl_node_drain_position(struct sl_node *n);
+/* Get the item of the pattern with the lowest stamp above *stamp, and set *stamp. */
+bool sl_node_next_drain(struct sl_node *n, uint64_t *stamp, char value[16],
+                        struct sl_item *out);
+int sl_node_restore_drain(struct sl_node *n, const struct sl_item *item);
+size_t sl_node_drains_bytes(const struct sl_node *n);
+void sl_node_drains_free(struct sl_node *n);
 
 /* --- membership_change.c ---------------------------------------------------------- */
 

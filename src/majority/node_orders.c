@@ -178,6 +178,7 @@ static uint64_t position_of(struct sl_node *n, const struct sl_node_queued_order
         return sl_node_position(n, sl_node_key_find(n, o->u.event.key));
     if (o->type != SL_NODE_ORDER_SEND || o->to_done > 0) return 0;
     const struct sl_message *m = &o->u.message;
+    if (m->type == SL_MESSAGE_VOTE && m->key.n == 0) return sl_node_drain_position(n);
     if (m->type == SL_MESSAGE_VOTE || m->type == SL_MESSAGE_TEACH)
         return sl_node_position(n, sl_node_key_find(n, m->key));
     /* After all leases that were taught. */

@@ -105,6 +105,7 @@ void sl_node_hear(struct sl_node *n, struct sl_now now, sl_node_id from,
     if (m->type == SL_MESSAGE_BEAT) {
         hear_heartbeat(n, now, p, m->left_ms);
         sl_node_hear_journal(n, from, m);
+        if (m->digest != sl_node_drain_digest(n)) sl_node_tell_drains(n, now, from);
     }
     sl_membership_change_linked(n, now, from);
     if (m->type == SL_MESSAGE_VOTE && m->heard_epoch == n->epoch &&

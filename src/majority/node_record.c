@@ -345,6 +345,7 @@ void sl_node_report_journal(const struct sl_node *n, struct sl_message *m)
 {
     uint64_t written = sl_journal_written(n->journal),
              durable = sl_journal_durable(n->journal);
+    m->digest = sl_node_drain_digest(n);
     m->ceiling = written < n->key_position ? written : n->key_position;
     m->which = durable < n->key_position ? durable : n->key_position;
 }
@@ -365,6 +366,7 @@ void sl_node_record(struct sl_node *n)
         record_key(n, sl_container_of(i, struct sl_node_key, changed));
     }
     record_peers(n);
+    sl_node_record_drains(n);
 }
 
 /* In another life it is unknown when the membership came into force, so the lease may be one of the
@@ -455,10 +457,13 @@ int sl_node_restore(struct sl_node *n, struct sl_now now, const struct sl_item *
 {
     if (item->kind == SL_ITEM_KEY) return restore_key(n, now, item, shift_ms);
     if (item->kind == SL_ITEM_PEER) return restore_peer(n, item);
+    if (item->kind == SL_ITEM_DRAIN) return sl_node_restore_drain(n, item);
     return SLUICE_EINVAL;
 }
 
-/* The cursor: 0, then PEERS and the last id, then KEYS and the cursor of the index, then DONE. */
+/* The cursor: 0, then PEERS and the last id, then DRAINS and the last stamp, then KEYS and the cursor of
+ * the index, then DONE. */
+#define DRAINS ((uint64_t)1 << 61)
 #define PEERS ((uint64_t)1 << 63)
 #define KEYS ((uint64_t)1 << 62)
 #define DONE (PEERS | KEYS)
@@ -471,6 +476,17 @@ static bool next_peer(struct sl_node *n, uint64_t *cursor, struct sl_item *out)
         if (!reserve(n, 1 + SELF_BYTES)) break;
         *out = peer_item(n, id, n->record, n->record + 1);
         *cursor = PEERS | id;
+        return true;
+    }
+    *cursor = DRAINS;
+    return false;
+}
+
+static bool next_drain(struct sl_node *n, uint64_t *cursor, struct sl_item *out)
+{
+    uint64_t stamp = *cursor & ~DRAINS;
+    if (reserve(n, 16) && sl_node_next_drain(n, &stamp, n->record, out)) {
+        *cursor = DRAINS | stamp;
         return true;
     }
     *cursor = KEYS;
@@ -504,6 +520,7 @@ bool sl_node_item(struct sl_node *n, uint64_t *cursor, struct sl_item *out)
     if (*cursor == 0 || !sl_list_empty(&n->changed)) sl_node_record(n);
     if (*cursor == 0 || (*cursor >= PEERS && *cursor < DONE))
         if (next_peer(n, cursor, out)) return true;
+    if (*cursor >= DRAINS && *cursor < KEYS && next_drain(n, cursor, out)) return true;
     while (*cursor != DONE) {
         void *k;
         uint64_t at = *cursor & ~KEYS;

@@ -135,7 +135,7 @@ static void cannot_record(struct sl_node *n, struct sl_now now,
         "or use another node";
     r->order.position = 0;
     if (r->answer.status != SLUICE_OK) return;
-    take_back(n, now, r, sl_node_key_bytes(r->key), 0);
+    if (r->key != NULL) take_back(n, now, r, sl_node_key_bytes(r->key), 0);
     r->answer.status = SLUICE_EIO;
     memcpy(r->answer.reason, why, sizeof why);
 }
@@ -144,12 +144,13 @@ void sl_proposer_finish(struct sl_node *n, struct sl_now now,
                         struct sl_proposer_request *r, int status)
 {
     assert(r->order.is_request && sl_list_empty(&r->order.link));
-    r->order.position = sl_node_position(n, r->key);
+    r->order.position = r->type == SL_NODE_DRAIN ? sl_node_drain_position(n)
+                                                 : sl_node_position(n, r->key);
     r->answer.status = status;
     if (r->order.position == SL_JOURNAL_FAILED && has_own_vote(n, r))
         cannot_record(n, now, r);
     else if (r->order.position == SL_JOURNAL_FAILED) r->order.position = 0;
-    else if (r->order.position > 0)
+    else if (r->order.position > 0 && r->key != NULL)
         r->held_key = sl_node_text_new(n, sl_node_key_bytes(r->key));
     r->answer.members = n->kept.force.count;
     r->answer.needed = sl_membership_majority(&n->kept.force);
@@ -329,7 +330,7 @@ static void ask_await(struct sl_node *n, struct sl_now now,
 
 static void begin(struct sl_node *n, struct sl_now now, struct sl_proposer_request *r)
 {
-    sl_acceptor_settle(n, now, r->key);
+    if (r->key != NULL) sl_acceptor_settle(n, now, r->key);
     switch (r->type) {
         case SL_NODE_ACQUIRE: look_first(n, now, r); break;
         case SL_NODE_CANCEL: sl_proposer_ask_cancel(n, now, r); break;
@@ -384,12 +385,13 @@ static struct sl_proposer_request *make_request(struct sl_node *n, struct sl_now
     assert(ticket == 0 || sl_proposer_find(&n->by_ticket, ticket) == NULL);
     struct sl_proposer_request *r = sl_node_block_new(n, sizeof *r);
     if (r == NULL) return NULL;
-    r->value = sl_node_text_new(n, a->value);
+    r->value = sl_node_text_new(n, a->type == SL_NODE_DRAIN ? a->key : a->value);
     r->note = sl_node_text_new(n, a->note);
     r->client = sl_node_text_new(n, a->client);
     r->request = sl_node_text_new(n, a->request);
-    if ((a->value.n > 0 && r->value == NULL) || (a->note.n > 0 && r->note == NULL) ||
-        (a->client.n > 0 && r->client == NULL) ||
+    if ((a->value.n > 0 && r->value == NULL) ||
+        (a->type == SL_NODE_DRAIN && r->value == NULL) ||
+        (a->note.n > 0 && r->note == NULL) || (a->client.n > 0 && r->client == NULL) ||
         (a->request.n > 0 && r->request == NULL)) {
         sl_proposer_request_free(n, r);
         return NULL;
@@ -417,7 +419,9 @@ static struct sl_proposer_request *make_request(struct sl_node *n, struct sl_now
     r->steal = a->steal;
     r->want_free = a->want_free;
     r->at_once = a->at_once;
-    r->new_value = a->type == SL_NODE_EXTEND && a->value.at != NULL;
+    r->on = a->on;
+    r->new_value = a->type == SL_NODE_DRAIN ||
+                   (a->type == SL_NODE_EXTEND && a->value.at != NULL);
     r->try_ms = r->contest_ms = SL_NEVER;
     r->timer = SL_HEAP_NONE;
     sl_list_append(&n->requests, &r->all);
@@ -439,7 +443,8 @@ int sl_node_submit(struct sl_node *n, struct sl_now now, uint64_t ticket,
         sl_membership_change_begin(n, now, r, ask);
         return SLUICE_OK;
     }
-    if (status == SLUICE_OK) r->key = sl_node_key_get(n, now, ask->key, &status);
+    if (status == SLUICE_OK && ask->type != SL_NODE_DRAIN)
+        r->key = sl_node_key_get(n, now, ask->key, &status);
     if (r->key != NULL) r->key->request_count++;
     if (status == SLUICE_OK && !sl_node_is_member(n)) status = SLUICE_ENOQUORUM;
     if (status != SLUICE_OK) sl_proposer_finish(n, now, r, status);

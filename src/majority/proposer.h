@@ -42,7 +42,7 @@ struct sl_proposer_request {
     sl_ms lease_ms, since_ms, wait_end_ms, force_ms;
     bool waits; /* The client allows it to wait until wait_end_ms. */
     int32_t priority;
-    bool steal, want_free, new_value, at_once;
+    bool steal, want_free, new_value, at_once, on;
     bool last;        /* The wait has timed out; this is the last round. */
     bool ran_away;    /* The fences of an acceptor are implausibly high. */
     bool recheck;     /* A node became unreachable during the round. */
@@ -83,9 +83,10 @@ struct sl_proposer_request {
 struct sl_proposer_count {
     uint32_t members, majority;
     uint32_t yes, held, reserved, lacks, fence, clock, silent, full, big, stranger;
-    uint32_t granted;      /* Nodes that have the same agreed lease. */
-    uint32_t rivals;       /* Votes for competing attempts, or turns for them. */
-    bool yields;           /* One of these attempts has a better rank. */
+    uint32_t granted; /* Nodes that have the same agreed lease. */
+    uint32_t rivals;  /* Votes for competing attempts, or turns for them. */
+    bool yields;      /* One of these attempts has a better rank. */
+    uint32_t drained;
     uint32_t ended, names; /* Votes ENDED and NAMES. */
     bool ended_surely;     /* A vote ENDED is certain. */
     /* The lease that most nodes have for the acquisition of the request; or a lease that is

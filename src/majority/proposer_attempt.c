@@ -191,7 +191,7 @@ static enum sl_proposer_outcome outcome_of(const struct sl_node *n, struct sl_no
                                            const struct sl_proposer_count *c)
 {
     uint32_t mute = c->missing + c->silent + c->stranger;
-    if (c->members - mute < c->majority) return SL_OUTCOME_NOQUORUM;
+    if (c->members < c->majority + mute + c->drained) return SL_OUTCOME_NOQUORUM;
     if (c->most >= c->majority) return SL_OUTCOME_TAKEN;
     if (c->reserved > c->members - c->majority) return SL_OUTCOME_TAKEN;
     mute += c->open;
@@ -326,6 +326,23 @@ static bool has_outlasted_rivals(const struct sl_proposer_request *r,
            c->rivals == 0 && c->granted == 0 && r->tries < SL_PROPOSER_ROUNDS_MAX;
 }
 
+/* Reject a request for a drained key, and all others that wait for it here. */
+static void reject_drained(struct sl_node *n, struct sl_now now,
+                           struct sl_proposer_request *r)
+{
+    for (struct sl_list *i = r->key->waiters.next, *next; i != &r->key->waiters;
+         i = next) {
+        struct sl_proposer_request *w = sl_container_of(i, struct sl_proposer_request,
+                                                        key_link);
+        next = i->next;
+        if (w == r) continue;
+        sl_proposer_cancel(n, now, w);
+        sl_proposer_finish(n, now, w, SLUICE_EDRAINED);
+    }
+    sl_proposer_cancel(n, now, r);
+    sl_proposer_finish(n, now, r, SLUICE_EDRAINED);
+}
+
 static void failed(struct sl_node *n, struct sl_now now, struct sl_proposer_request *r,
                    const struct sl_proposer_count *c)
 {
@@ -334,7 +351,8 @@ static void failed(struct sl_node *n, struct sl_now now, struct sl_proposer_requ
     if (r->outcome == SL_OUTCOME_NOQUORUM) sl_proposer_note_votes(r, c);
     if (!keeps_votes(r, c)) sl_proposer_give_up(n, now, r);
     if (r->outcome == SL_OUTCOME_TAKEN) publish_holder(n, r, c);
-    if (c->clock > c->members - c->majority) {
+    if (c->drained > c->members - c->majority) reject_drained(n, now, r);
+    else if (c->clock > c->members - c->majority) {
         finish_for_fences(n, now, r,
                           "the clock of this node is days ahead of the others; set it, "
                           "or use another node");

@@ -98,6 +98,26 @@ static void evaluate_break(struct sl_node *n, struct sl_now now,
         sl_proposer_finish_no_quorum(n, now, r, c);
 }
 
+static void evaluate_drain(struct sl_node *n, struct sl_now now,
+                           struct sl_proposer_request *r,
+                           const struct sl_proposer_count *c)
+{
+    bool changed = false;
+    for (uint32_t i = 0; i < c->members; i++)
+        if (r->votes[i].verdict == SL_VERDICT_YES &&
+            (r->votes[i].flags & SL_FLAG_CHANGED) != 0)
+            changed = true;
+    if (c->yes >= c->majority) sl_proposer_finish_with(n, now, r, changed ? 1 : 0);
+    else if (c->yes + c->open >= c->majority) return;
+    else if (c->full > 0) sl_proposer_finish(n, now, r, SLUICE_EFULL);
+    else if (c->clock > c->members - c->majority)
+        sl_proposer_finish(n, now, r, SLUICE_EFENCES);
+    else if (c->fence > 0 && r->tries <= SL_PROPOSER_TRIES_MAX)
+        sl_proposer_try_again(n, r, now.ms); /* With a higher stamp. */
+    else if (!sl_proposer_retry_for_membership(n, now, r, c))
+        sl_proposer_finish_no_quorum(n, now, r, c);
+}
+
 static void evaluate_check(struct sl_node *n, struct sl_now now,
                            struct sl_proposer_request *r,
                            const struct sl_proposer_count *c)
@@ -206,6 +226,7 @@ void sl_proposer_evaluate(struct sl_node *n, struct sl_now now,
             else if (r->adopts) sl_proposer_evaluate_adopt(n, now, r, &c);
             else sl_proposer_evaluate_acquire(n, now, r, &c);
             break;
+        case SL_NODE_DRAIN: evaluate_drain(n, now, r, &c); break;
         case SL_NODE_BREAK:
             if (r->at_once) evaluate_release(n, now, r, &c);
             else evaluate_break(n, now, r, &c);

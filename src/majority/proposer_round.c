@@ -48,6 +48,7 @@ static enum sl_message_type message_for(const struct sl_proposer_request *r)
                    : r->adopts ? SL_MESSAGE_ADOPT
                                : SL_MESSAGE_ACQUIRE;
         case SL_NODE_CANCEL: return SL_MESSAGE_END;
+        case SL_NODE_DRAIN: return SL_MESSAGE_DRAIN;
         case SL_NODE_BREAK: return r->at_once ? SL_MESSAGE_RELEASE : SL_MESSAGE_BREAK;
         case SL_NODE_EXTEND: return SL_MESSAGE_RENEW;
         case SL_NODE_RELEASE: return SL_MESSAGE_RELEASE;
@@ -61,6 +62,7 @@ static uint32_t flags_for(const struct sl_proposer_request *r, struct sl_now now
     if (r->type == SL_NODE_RELEASE) flags = SL_FLAG_FINAL;
     if (r->type == SL_NODE_BREAK && r->at_once) flags = SL_FLAG_FINAL | SL_FLAG_BROKEN;
     if (r->type == SL_NODE_EXTEND && r->new_value) flags = SL_FLAG_VALUE;
+    if (r->type == SL_NODE_DRAIN && r->on) flags = SL_FLAG_ON;
     if (r->type == SL_NODE_ACQUIRE && r->steal) {
         flags = SL_FLAG_STEAL;
         if (now.ms >= r->force_ms) flags |= SL_FLAG_FORCE;
@@ -198,6 +200,7 @@ struct sl_proposer_count sl_proposer_count_votes(const struct sl_node *n,
             case SL_VERDICT_BIG: c.big++; break;
             case SL_VERDICT_STRANGER: c.stranger++; break;
             case SL_VERDICT_NAMES: c.names++; break;
+            case SL_VERDICT_DRAINED: c.drained++; break;
             case SL_VERDICT_ENDED:
                 c.ended++;
                 if ((v->flags & SL_FLAG_SURE) != 0) c.ended_surely = true;

@@ -23,6 +23,7 @@ void sim_checker_clear(struct sim_checker *b)
     memset(b->newest_version, 0, sizeof b->newest_version);
     b->request_count = b->membership_count = 0;
     b->acquisition_count = b->starts = 0;
+    memset(b->patterns, 0, sizeof b->patterns);
     b->wrong[0] = '\0';
     b->is_stuck = false;
 }
@@ -59,6 +60,62 @@ void sim_checker_stuck(struct sim_checker *b, const char *format, ...)
     va_end(args);
 }
 
+/* ---- drained patterns ---- */
+
+/* Nobody knows the result of commands that are executed at the same time, or whose answer is lost.
+ * So a pattern counts as drained only if no other command about it was under way since. */
+static void asks_drain(struct sim_checker *b, const struct sim_request_record *r)
+{
+    struct sim_pattern_record *p = &b->patterns[r->pattern];
+    p->pending++;
+    if (!r->on) p->on_us = 0;
+    if (r->on) p->may_be_on = true;
+}
+
+static void drained(struct sim_checker *b, const struct sim_request_record *r,
+                    int64_t now_us)
+{
+    struct sim_pattern_record *p = &b->patterns[r->pattern];
+    if (--p->pending > 0) return;
+    if (r->on) p->on_us = now_us;
+    else {
+        p->may_be_on = false;
+        p->off_us = now_us;
+    }
+}
+
+struct sl_bytes sim_pattern_bytes(uint32_t pattern)
+{
+    static const char *const texts[SIM_PATTERNS] = {"k0", "k1", "k[23]", "?0"};
+    const char *text = texts[pattern];
+    return (struct sl_bytes){text, strlen(text)};
+}
+
+bool sim_pattern_matches(uint32_t pattern, uint32_t key)
+{
+    return pattern == 2 ? key >= 2 : pattern == 3 ? key == 0 : key == pattern;
+}
+
+/* Check a grant, or the answer that a key is drained. */
+static void check_drain(struct sim_checker *b, const struct sim_request_record *r,
+                        const struct sl_node_answer *a)
+{
+    bool ok = a->status == SLUICE_OK;
+    bool may_be = false;
+    for (uint32_t i = 0; i < SIM_PATTERNS; i++) {
+        const struct sim_pattern_record *p = &b->patterns[i];
+        if (!sim_pattern_matches(i, r->key)) continue;
+        if (p->may_be_on || p->pending > 0 || r->arrived_us <= p->off_us) may_be = true;
+        if (ok && !a->grant.replay && p->on_us != 0 && p->pending == 0 &&
+            r->arrived_us + a->grant.waited_ms * 998 > p->on_us)
+            sim_checker_wrong(b, "k%u was granted under fence %llu, but is drained",
+                              r->key, (unsigned long long)a->grant.fence);
+    }
+    if (a->status == SLUICE_EDRAINED && !may_be)
+        sim_checker_wrong(b, "c%u receives that k%u is drained, but it is not",
+                          r->client + 1, r->key);
+}
+
 /* ---- requests ---- */
 
 uint64_t sim_checker_request(struct sim_checker *b,
@@ -69,6 +126,7 @@ uint64_t sim_checker_request(struct sim_checker *b,
         b->requests = need(realloc(b->requests, b->request_size * sizeof *b->requests));
     }
     b->requests[b->request_count] = *row;
+    if (row->type == SL_NODE_DRAIN) asks_drain(b, row);
     if (row->force) b->keys[row->key].forced = true;
     b->requests[b->request_count].state = SIM_REQUEST_SENT;
     return ++b->request_count; /* 0 means no request. */
@@ -358,6 +416,8 @@ const struct sim_request_record *sim_checker_answered(struct sim_checker *b,
     }
     r->state = SIM_REQUEST_DONE;
     check_answer(b, r, a, now_us);
+    if (r->type == SL_NODE_ACQUIRE) check_drain(b, r, a);
+    if (r->type == SL_NODE_DRAIN && a->status == SLUICE_OK) drained(b, r, now_us);
     if (a->status != SLUICE_OK) return r;
     bool is_new = r->type == SL_NODE_ACQUIRE &&
                   (r->id == 0 || check_acquisition(b, r, &a->grant, now_us));

@@ -13,6 +13,7 @@
  *       released or cancelled it (unless nodes have forgotten that in a restart, or are new).
  *     - A lease is extended, although an operator has broken it. (Not checked after a change of
  *       the membership: new nodes may not know it.)
+ *     - A key is granted although it matches a pattern that an operator drains.
  *     - A node answers a request twice, or publishes an event twice.
  *     - Two memberships have the same version, or differ by more than one node.
  *     - A node goes back to an older membership. */
@@ -65,6 +66,15 @@ struct sim_acquisition_record {
     bool cancels;     /* Its client has sent CANCEL, and ignores grants. */
 };
 
+/* A pattern of DRAIN. */
+#define SIM_PATTERNS 4
+struct sim_pattern_record {
+    int64_t on_us;    /* When DRAIN ON was answered; 0: not drained, or perhaps not. */
+    uint32_t pending; /* Requests that are not answered, or whose outcome is unknown. */
+    bool may_be_on;   /* Since the last OFF was answered, a client has sent ON. */
+    int64_t off_us;   /* When that OFF was answered. */
+};
+
 struct sim_belief {
     bool is; /* The client believes that it is the holder. */
     uint32_t key;
@@ -84,6 +94,8 @@ struct sim_request_record {
     uint32_t key;
     sl_fence fence;
     bool steal, force;
+    uint32_t pattern;    /* DRAIN: which pattern, */
+    bool on;             /* and whether it is turned on. */
     uint64_t id, digest; /* The REQUEST id, also of RELEASE; 0: none. */
     int64_t sent_us;
     uint64_t life; /* The life of the node. */
@@ -113,6 +125,7 @@ struct sim_checker {
     struct sim_acquisition_record *acquisitions; /* By id. */
     uint64_t acquisition_count, acquisition_size;
     uint64_t starts; /* Of nodes. */
+    struct sim_pattern_record patterns[SIM_PATTERNS];
     /* In the order in which the checker first saw them. */
     struct sim_membership_record *memberships;
     uint32_t membership_count, membership_size;
@@ -156,6 +169,10 @@ const struct sim_request_record *sim_checker_answered(struct sim_checker *b,
 uint64_t sim_checker_acquisition(struct sim_checker *b);
 void sim_checker_cancels(struct sim_checker *b, uint32_t key, uint64_t id);
 void sim_checker_received(struct sim_checker *b, uint64_t id, sl_fence fence);
+
+/* Return the text of a pattern, and whether a key matches it. */
+struct sl_bytes sim_pattern_bytes(uint32_t pattern);
+bool sim_pattern_matches(uint32_t pattern, uint32_t key);
 
 /* Record that an operator sends BREAK, or BREAK NOW. */
 void sim_checker_breaks(struct sim_checker *b, uint32_t key, sl_fence fence,

@@ -147,6 +147,8 @@ uint64_t sim_client_ask(struct sim_world *w, uint32_t c,
                                      .fence = ask->fence,
                                      .id = id,
                                      .digest = ask->digest,
+                                     .pattern = key,
+                                     .on = ask->on,
                                      .sent_us = w->now_us,
                                      .steal = ask->steal,
                                      .force = ask->steal && ask->force_ms != SL_NEVER};
@@ -160,7 +162,8 @@ uint64_t sim_client_ask(struct sim_world *w, uint32_t c,
     struct sim_packet *p = sim_packet_new(&w->queue);
     p->ask = *ask;
     p->ask.session = x->session;
-    p->ask.key = sim_key_bytes(key);
+    p->ask.key = ask->type == SL_NODE_DRAIN ? sim_pattern_bytes(key)
+                                            : sim_key_bytes(key);
     if (ask->request.n > 0) sim_repeats_write(p, id);
     if (ask->type == SL_NODE_ACQUIRE) {
         p->ask.note = (struct sl_bytes){"a note", 6};
@@ -441,12 +444,23 @@ static void break_last(struct sim_world *w, uint32_t c)
                    sl_random_between(&w->ids, 20, 4 * w->limits.answer_max_ms));
 }
 
+/* Act as an operator who turns a pattern on or off. */
+static void drain(struct sim_world *w, uint32_t c)
+{
+    uint32_t pattern = sl_random_below(&w->ids, SIM_PATTERNS);
+    const struct sl_node_request ask = {.type = SL_NODE_DRAIN,
+                                        .on = sl_random_maybe(&w->ids, 4000)};
+    sim_client_ask(w, c, &ask, pattern,
+                   sl_random_between(&w->ids, 20, 6 * w->limits.answer_max_ms));
+}
+
 static void start_request(struct sim_world *w, uint32_t c)
 {
     struct sl_random *r = &w->random;
     struct sim_client *x = &w->clients[c];
     x->next_us = sim_client_clock(w, c) + sl_random_between(r, 0, w->think_ms * 1000);
     if (x->quiet) x->next_us = SIM_NEVER;
+    else if (w->drains && sl_random_maybe(&w->ids, 800)) drain(w, c);
     else if (w->breaks && sl_random_maybe(&w->ids, 1000)) break_last(w, c);
     else if (sim_has_fault(w, SIM_FAULT_STALE) && sl_random_maybe(r, 2000))
         extend_old(w, c);

@@ -82,6 +82,7 @@ void sim_draw(struct sim_world *w)
     sl_random_seed(&w->ids, w->setup.seed ^ 0x5eed);
     w->repeats = sl_random_maybe(&w->ids, 6000);
     w->breaks = sl_random_maybe(&w->ids, 3000);
+    w->drains = sl_random_maybe(&w->ids, 3000);
     w->faults = sim_faults_draw(&sim_faults_majority, &w->random);
     if (w->setup.faults_given) w->faults = w->setup.faults;
     if ((w->faults & 1ull << SIM_FAULT_STEAL) == 0)
@@ -90,6 +91,8 @@ void sim_draw(struct sim_world *w)
     draw_counts(w);
     draw_speeds(w);
     if (sim_has_fault(w, SIM_FAULT_ROLLING)) sim_rolling_draw(w);
+    /* When the faults have ended, all keys must be granted. */
+    if (w->heal_at != 0) w->drains = false;
 }
 
 struct sim_clock sim_draw_clock(struct sim_world *w)

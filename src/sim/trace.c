@@ -113,6 +113,7 @@ const char *sim_verb_name(enum sl_node_verb type)
         case SL_NODE_VOTES: return "EXPLAIN";
         case SL_NODE_AWAIT: return "AWAIT";
         case SL_NODE_BREAK: return "BREAK";
+        case SL_NODE_DRAIN: return "DRAIN";
         case SL_NODE_CANCEL: return "CANCEL";
         case SL_NODE_TAKE_BACK: return "TAKE_BACK";
         case SL_NODE_ADD: return "ADD";

@@ -219,7 +219,7 @@ struct sim_world {
     bool replaces;           /* which happens in some seeds. */
     struct sl_random ids;    /* For REQUEST ids, */
     bool repeats;            /* which clients use in some seeds. */
-    bool breaks;             /* Operators send BREAK. */
+    bool breaks, drains;     /* Operators send BREAK, and DRAIN. */
     struct sim_queue queue;
     struct sim_checker checker;
     struct sim_counts counts;

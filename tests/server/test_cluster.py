@@ -628,6 +628,33 @@ def NOTIFY_waits_in_a_majority_cluster(t):
     check_error(two.push()[4], "ENDED")
 
 
+# --- DRAIN ---------------------------------------------------------------------------------------------
+
+
+@test
+def DRAIN_works_through_any_node(t):
+    c = Cluster(t, 3, "--drains-max", "2")
+    one, two, three = c.clients()
+    fence = one.acquire("k", "LEASE", "60s")
+    c[2].waits(two, "ACQUIRE", "k", "LEASE", "60s", "WAIT", FOREVER)
+    check(one("DRAIN", "k*", "ON"), 1)
+    check_error(two.reply(), "DRAINED")
+    check(two("DRAIN", "k*", "ON"), 0)
+    check(three("DRAIN"), [b"k*"])
+    check_error(three("ACQUIRE", "key", "LEASE", "60s", "WAIT", FOREVER), "DRAINED")
+    check(two("EXTEND", "k", fence, "60s"), 60000)
+    check(two("RELEASE", "k", fence), 1)
+    check(two("DRAIN", "a", "ON"), 1)
+    check_error(three("DRAIN", "b", "ON"), "LIMIT", "drains-max")
+    c.kill(3)
+    c.start(3)
+    c.until_linked()
+    check(sorted(c.client(3)("DRAIN")), [b"a", b"k*"], "after a restart")
+    check(two("DRAIN", "k*", "OFF"), 1)
+    check(c.client(3)("DRAIN", "k*", "OFF"), 0)
+    one.acquire("k", "LEASE", "1s", "WAIT", FOREVER)
+
+
 # --- BREAK ---------------------------------------------------------------------------------------------
 
 
@@ -670,8 +697,6 @@ def options_that_a_majority_lacks_are_rejected_with_a_message(t):
                         (("k", "UNITS", 2, "LEASE", 1000), "UNITS")):
         check_error(one("ACQUIRE", *words), "MAJORITY", part)
     fence = one.acquire("k", "PER", 1, "BUCKETS", 1, "UNITS", 1, "LEASE", 1000)
-    check_error(one("DRAIN", "k*", "ON"), "MAJORITY")
-    check_error(one("DRAIN"), "MAJORITY")
     check_error(one("LOCKS", "CLIENT", 1), "MAJORITY", "single server")
     check_error(one("ACQUIRE", "k", "LEASE", 49), "ERR", "50ms (lease-min)")
     check_error(one("EXTEND", "k", fence, 49), "ERR", "50ms (lease-min)")

@@ -17,6 +17,7 @@ const struct sl_node_limits stage_limits = {.keys_max = 1000,
                                             .forget_ms = 5000,
                                             .waiting_messages_max = 1000,
                                             .requests_max = 1000,
+                                            .drains_max = 3,
                                             .request_keep_ms = 30000,
                                             .linger_ms = 2000};
 

@@ -1,4 +1,4 @@
-/* test_majority_break.c - operators in a majority cluster: BREAK, and BREAK ... NOW. */
+/* test_majority_break.c - operators in a majority cluster: BREAK, BREAK ... NOW, and DRAIN. */
 #include "majority_stage.h"
 #include "test_main.h"
 
@@ -140,6 +140,135 @@ TEST(long_leases_stay_broken_when_the_power_fails)
     granted(s, b);
     assert_true(answer_to(s, b)->grant.overlapping);
     stage_end(s);
+}
+
+/* --- DRAIN ------------------------------------------------------------------------------- */
+
+#define PATTERN(text) .key = {text, sizeof text - 1}
+
+static int64_t drain(struct stage *s, sl_node_id at, bool on)
+{
+    uint64_t d = REQUEST(DRAIN, at, PATTERN("k*"), .on = on);
+    int status = outcome(s, d);
+    return status == SLUICE_OK ? answer_to(s, d)->number : status;
+}
+
+static uint32_t drains_at(struct stage *s, sl_node_id at)
+{
+    struct sl_bytes pattern;
+    uint32_t count = 0;
+    while (sl_node_drains(s->actor[at].node, count, &pattern)) count++;
+    return count;
+}
+
+STAGE_TEST(a_drained_key_is_not_granted, 3)
+{
+    assert_int_equal(drain(s, 1, true), 1);
+    assert_int_equal(drain(s, 2, true), 0);
+    for (sl_node_id at = 1; at <= 3; at++) {
+        uint64_t a = ASK(at, .wait_ms = 5000);
+        refused(s, a, SLUICE_EDRAINED);
+        granted(s, ASK(at, .key = {"other", 5}, .lease_ms = 50));
+        pass(s, 60);
+        assert_int_equal(drains_at(s, at), 1);
+    }
+    assert_int_equal(drain(s, 3, false), 1);
+    assert_int_equal(drain(s, 1, false), 0);
+    granted(s, ASK(2));
+}
+
+STAGE_TEST(a_holder_keeps_a_drained_key_and_waiters_are_rejected, 3)
+{
+    uint64_t a = ASK(1, .lease_ms = 5000, .request = {"an id", 5});
+    sl_fence fence = granted(s, a);
+    uint64_t b = ASK(2, .wait_ms = 60000), c = ASK(2, .wait_ms = 60000),
+             d = ASK(3, .wait_ms = 60000);
+    assert_int_equal(drain(s, 1, true), 1);
+    pass(s, 5);
+    refused(s, b, SLUICE_EDRAINED);
+    refused(s, c, SLUICE_EDRAINED);
+    refused(s, d, SLUICE_EDRAINED);
+    assert_int_equal(extend(s, 3, fence, 5000), SLUICE_OK);
+    assert_int_equal(granted(s, ASK(3, .request = {"an id", 5})), fence);
+    assert_int_equal(release(s, 2, fence), 1);
+}
+
+STAGE_TEST(a_node_that_was_cut_off_learns_the_patterns, 3)
+{
+    isolate(s, 3);
+    assert_int_equal(drain(s, 1, true), 1);
+    assert_int_equal(drains_at(s, 3), 0);
+    open_all(s);
+    pass(s, 300);
+    assert_int_equal(drains_at(s, 3), 1);
+    isolate(s, 1);
+    uint64_t a = ASK(3);
+    outcome(s, a);
+    refused(s, a, SLUICE_EDRAINED);
+}
+
+STAGE_TEST(an_old_DRAIN_does_not_count, 3)
+{
+    hold(s, 1, 3, SL_MESSAGE_DRAIN);
+    assert_int_equal(drain(s, 1, true), 1);
+    open_all(s);
+    assert_int_equal(drain(s, 2, false), 1);
+    deliver_all(s, 1, 3, SL_MESSAGE_DRAIN);
+    pass(s, 300);
+    for (sl_node_id at = 1; at <= 3; at++) assert_int_equal(drains_at(s, at), 0);
+}
+
+STAGE_TEST(patterns_survive_power_failures, 3)
+{
+    assert_int_equal(drain(s, 1, true), 1);
+    for (sl_node_id id = 1; id <= 3; id++) crash(s, id);
+    for (sl_node_id id = 1; id <= 3; id++) start(s, id);
+    end_silence(s);
+    pass(s, 300);
+    for (sl_node_id at = 1; at <= 3; at++) assert_int_equal(drains_at(s, at), 1);
+    uint64_t a = ASK(3);
+    outcome(s, a);
+    refused(s, a, SLUICE_EDRAINED);
+}
+
+STAGE_TEST(a_new_node_knows_the_patterns_before_it_votes, 3)
+{
+    assert_int_equal(drain(s, 1, true), 1);
+    start(s, 4);
+    assert_int_equal(outcome(s, add_node(s, 1, 4)), SLUICE_OK);
+    assert_int_equal(drains_at(s, 4), 1);
+}
+
+/* A node that knows other patterns does not use the new membership. */
+STAGE_TEST(a_node_without_the_patterns_does_not_use_the_next_membership, 3)
+{
+    assert_int_equal(drain(s, 1, true), 1);
+    start(s, 4);
+    cut(s, 0, 4, SL_MESSAGE_DRAIN);
+    assert_int_equal(outcome(s, add_node(s, 1, 4)), SLUICE_OK);
+    pass(s, 1000);
+    LIST(1, "2: 1 2 3 4");
+    assert_string_not_equal(list_at(s, 4), "2: 1 2 3 4");
+    open_all(s);
+    pass(s, 1000);
+    LIST(4, "2: 1 2 3 4");
+}
+
+STAGE_TEST(the_number_of_patterns_is_limited, 3)
+{
+    assert_int_equal(drain(s, 1, true), 1);
+    uint64_t a = REQUEST(DRAIN, 2, PATTERN("a*"), .on = true),
+             b = REQUEST(DRAIN, 2, PATTERN("b*"), .on = true),
+             c = REQUEST(DRAIN, 2, PATTERN("c*"), .on = true);
+    refused(s, a, SLUICE_OK);
+    refused(s, b, SLUICE_OK);
+    refused(s, c, SLUICE_EFULL);
+    assert_int_equal(drain(s, 1, false), 1);
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(drain(s, 1, true), 1);
+        assert_int_equal(drain(s, 1, false), 1);
+    }
+    assert_int_equal(drains_at(s, 3), 2);
 }
 
 TEST_MAIN(NULL, NULL)

@@ -187,6 +187,18 @@ static void change_nodes(struct request *r)
     }
 }
 
+static void drain(struct request *r)
+{
+    if (r->key.n == 0) {
+        struct sl_inspection *i = sl_inspection_new(r->s, SL_INSPECT_DRAINS);
+        i->node = node_of(r);
+        const struct answer a = {.status = SLUICE_OK, .inspection = i};
+        sl_request_answer(r, &a);
+    } else
+        submit_to_node(r,
+                       (struct sl_node_request){.type = SL_NODE_DRAIN, .on = r->yes});
+}
+
 static void submit(struct arbiter *a, struct request *r)
 {
     (void)a;
@@ -226,10 +238,7 @@ static void submit(struct arbiter *a, struct request *r)
                                                        .fence = r->fence,
                                                        .at_once = r->yes});
             break;
-        case SL_VERB_DRAIN:
-            refuse(r, "DRAIN needs a single server or a cluster on etcd; stop the "
-                      "clients instead");
-            break;
+        case SL_VERB_DRAIN: drain(r); break;
         case SL_VERB_NODES: change_nodes(r); break;
         /* The router chooses another arbiter for these verbs. */
         default: assert(false); break;
@@ -241,7 +250,7 @@ static void withdraw(struct arbiter *a, struct request *r)
     assert(r->kept && r->arbiter == a);
     /* A release continues even if the client has left. */
     if (r->verb != SL_VERB_RELEASE && r->verb != SL_VERB_CANCEL &&
-        r->verb != SL_VERB_BREAK)
+        r->verb != SL_VERB_BREAK && r->verb != SL_VERB_DRAIN)
         sl_node_withdraw(a->s->majority->node, a->s->now, r->ticket);
 }
 

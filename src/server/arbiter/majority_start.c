@@ -213,6 +213,7 @@ static struct sl_node_limits limits_of(const struct sl_settings *set)
     l.requests_max = (uint32_t)set->requests_max;
     l.request_keep_ms = set->request_keep_ms;
     l.linger_ms = set->linger_ms;
+    l.drains_max = (uint32_t)set->drains_max;
     return l;
 }
 

@@ -38,7 +38,7 @@ struct letter {
             U32, AT(field.id), SL_NODE_ID_MAX \
         }                                     \
     }
-#define FLAGS_MAX 0x1ffff
+#define FLAGS_MAX 0x7ffff
 
 static const struct letter letters[128] = {
     ['r'] = {{NUMBER64(round)}},

@@ -366,6 +366,17 @@ static void put_locks(struct call *call, const struct sl_inspection *i)
     }
 }
 
+/* List the patterns of a node of a majority cluster. */
+static void put_drains_of(struct call *call, const struct sl_node *node)
+{
+    struct sl_bytes glob;
+    uint32_t count = 0;
+    while (sl_node_drains(node, count, &glob)) count++;
+    sl_resp_array(call->out, count);
+    for (uint32_t i = 0; sl_node_drains(node, i, &glob); i++)
+        sl_resp_bulk(call->out, glob);
+}
+
 static void put_drains(struct call *call)
 {
     struct sl_table_stats stats;
@@ -408,7 +419,10 @@ void sl_inspection_write(struct call *call, const struct request *r,
     switch (i->of) {
         case SL_INSPECT_LOCK: put_lock(call, i); break;
         case SL_INSPECT_LOCKS: put_locks(call, i); break;
-        case SL_INSPECT_DRAINS: put_drains(call); break;
+        case SL_INSPECT_DRAINS:
+            if (i->node != NULL) put_drains_of(call, i->node);
+            else put_drains(call);
+            break;
         case SL_INSPECT_NODES: put_nodes(call, i->node); break;
         case SL_INSPECT_TX: sl_inspection_write_tx(call, r, i); break;
     }
