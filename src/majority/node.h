@@ -168,7 +168,8 @@ struct sl_node_copy {
     struct sl_attempt_id owner;
     sl_fence fence;
     int32_t priority;
-    sl_ms left_ms; /* Time left of the lease, or of the silence. */
+    sl_ms left_ms;    /* Time left of the lease, or of the silence. */
+    uint64_t session; /* The session that holds it, if it is of this node; else 0. */
     struct sl_bytes value, note;
     struct sl_bytes client; /* The holder's name, NUL, address; empty: unknown. */
 };
@@ -383,6 +384,11 @@ struct sl_waiter_view {
 };
 bool sl_node_waiter(struct sl_node *n, struct sl_now now, struct sl_bytes key,
                     uint32_t i, struct sl_waiter_view *out);
+
+/* Whether a session of this node holds a key, or waits for it. */
+bool sl_node_uses(const struct sl_node *n, struct sl_bytes key, uint64_t session);
+/* Whether a key matches a drained pattern, as this node knows it. */
+bool sl_node_is_drained(const struct sl_node *n, struct sl_bytes key);
 
 /* Get the drained pattern at position i, from 0, as this node knows it. Returns false if there are
  * no more. */

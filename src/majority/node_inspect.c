@@ -44,6 +44,7 @@ static void fill_copy(const struct sl_node *n, struct sl_now now,
     out->owner = l->owner;
     out->fence = l->fence;
     out->priority = l->priority;
+    out->session = l->session;
     out->left_ms = sl_node_lease_left_ms(l, now);
     out->value = sl_node_text_bytes(l->value);
     out->note = sl_node_text_bytes(l->note);
@@ -58,6 +59,18 @@ bool sl_node_copy(struct sl_node *n, struct sl_now now, struct sl_bytes key,
     sl_acceptor_settle(n, now, k);
     fill_copy(n, now, k, out);
     return out->held;
+}
+
+bool sl_node_uses(const struct sl_node *n, struct sl_bytes key, uint64_t session)
+{
+    const struct sl_node_key *k = sl_node_key_find(n, key);
+    if (k == NULL || session == 0) return false;
+    if (k->lease.live && k->lease.session == session) return true;
+    for (const struct sl_list *i = k->waiters.next; i != &k->waiters; i = i->next)
+        if (sl_container_of(i, const struct sl_proposer_request, key_link)->session ==
+            session)
+            return true;
+    return false;
 }
 
 static void view_key(struct sl_node *n, struct sl_now now, struct sl_node_key *k,

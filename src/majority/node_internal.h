@@ -596,7 +596,6 @@ void sl_node_acquisitions_tick(struct sl_node *n, struct sl_now now);
 
 /* --- node_drain.c ----------------------------------------------------------------- */
 
-bool sl_node_is_drained(const struct sl_node *n, struct sl_bytes key);
 /* Returns a number that is the same at nodes that know the same patterns. */
 uint64_t sl_node_drain_digest(const struct sl_node *n);
 void sl_node_receive_drain(struct sl_node *n, struct sl_now now, sl_node_id from,

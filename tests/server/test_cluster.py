@@ -628,6 +628,31 @@ def NOTIFY_waits_in_a_majority_cluster(t):
     check_error(two.push()[4], "ENDED")
 
 
+# --- LOCKS ---------------------------------------------------------------------------------------------
+
+
+@test
+def LOCKS_CLIENT_lists_the_locks_of_a_client_of_this_node(t):
+    c = Cluster(t)
+    one, two, other = c.client(1), c.client(1), c.client(1)
+    fence = one.acquire("a", "LEASE", "60s")
+    c.client(2).acquire("b", "LEASE", "60s")
+    c[1].waits(two, "ACQUIRE", "a", "LEASE", "60s", "WAIT", FOREVER)
+    mine = one("CLIENT", "ID")
+
+    def keys(client):
+        return [pairs(lock)["key"] for lock in other("LOCKS", "CLIENT", client, "COUNT", 100)[1]]
+
+    check(keys(mine), [b"a"], "the holder")
+    check(keys(mine + 1), [b"a"], "the waiter")
+    check(keys(mine + 2), [], "another client")
+    check(pairs(pairs(other("LOCKS", "MATCH", "a")[1][0])["holder"])["client"], mine)
+    check(other("DRAIN", "a", "ON"), 1)
+    check(pairs(other("LOCKS", "MATCH", "a")[1][0])["drained"] in (1, True), True)
+    check_error(two.reply(), "DRAINED")
+    check(one("RELEASE", "a", fence), 1)
+
+
 # --- DRAIN ---------------------------------------------------------------------------------------------
 
 
@@ -697,7 +722,6 @@ def options_that_a_majority_lacks_are_rejected_with_a_message(t):
                         (("k", "UNITS", 2, "LEASE", 1000), "UNITS")):
         check_error(one("ACQUIRE", *words), "MAJORITY", part)
     fence = one.acquire("k", "PER", 1, "BUCKETS", 1, "UNITS", 1, "LEASE", 1000)
-    check_error(one("LOCKS", "CLIENT", 1), "MAJORITY", "single server")
     check_error(one("ACQUIRE", "k", "LEASE", 49), "ERR", "50ms (lease-min)")
     check_error(one("EXTEND", "k", fence, 49), "ERR", "50ms (lease-min)")
     check_error(one("ACQUIRE", "k", "LEASE", 24 * 3600 * 1000 + 1), "TOOBIG", "lease-max")

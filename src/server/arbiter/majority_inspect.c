@@ -131,6 +131,7 @@ static struct sl_grant_view view_holder(const struct server *s,
 {
     struct sl_grant_view v = {.leased = true,
                               .broken = copy->broken,
+                              .session_id = copy->session,
                               .fence = copy->fence,
                               .units = 1,
                               .per = 1,
@@ -188,7 +189,10 @@ void sl_majority_explain(struct request *r, const struct sl_node_answer *a)
     i->key = r->key;
     i->votes = a;
     i->lock = (struct sl_lock_view){
-        .held = t.copy != NULL, .holders = t.copy != NULL, .waiters = t.waiters};
+        .held = t.copy != NULL,
+        .drained = sl_node_is_drained(s->majority->node, r->key),
+        .holders = t.copy != NULL,
+        .waiters = t.waiters};
     add_holder(s, &t, i);
     add_waiters(s, &t, i);
     add_sentences(&t, i);
@@ -202,6 +206,7 @@ void sl_majority_inspect(const struct arbiter *a, struct sl_inspection *i)
 {
     struct sl_lease_view found[SL_COUNT_MAX];
     if (i->of != SL_INSPECT_LOCKS) return;
+    i->node = a->s->majority->node;
     size_t n = (i->waited ? sl_node_scan_waited : sl_node_scan)(
         a->s->majority->node, a->s->now, &i->cursor, found, i->found_max);
     i->steps += STEPS_A_SCAN;
@@ -209,6 +214,7 @@ void sl_majority_inspect(const struct arbiter *a, struct sl_inspection *i)
         struct sl_lock_view *l = &i->found[i->found_count++];
         *l = (struct sl_lock_view){.key = found[j].key,
                                    .held = found[j].copy.held,
+                                   .drained = sl_node_is_drained(i->node, found[j].key),
                                    .holders = found[j].copy.held,
                                    .waiters = found[j].waiters,
                                    .waited_ms = found[j].waited_ms};

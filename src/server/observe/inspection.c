@@ -155,6 +155,10 @@ static bool uses(struct sl_inspection *i, const struct sl_lock_view *l, uint64_t
 {
     struct sl_grant_view v;
     uint64_t cursor = 0;
+    if (i->node != NULL) {
+        i->steps += STEPS_A_CLIENT * (1 + l->waiters);
+        return sl_node_uses(i->node, l->key, client);
+    }
     while (sl_table_each(i->s->table, i->s->now, l->key, &cursor, &v)) {
         i->steps += STEPS_A_CLIENT;
         if (v.session_id == client) return true;
