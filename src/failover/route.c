@@ -369,8 +369,8 @@ void sl_route_end(struct sl_route *r, sl_ms now_ms)
     r->come_due = r->clock_due = r->listen_due = false;
     r->mark = 0;
     r->described = NULL;
-    r->noted = (struct sl_noted_client){
-        0}; /* The grant of that client did not arrive. */
+    /* The grant of that client did not arrive. */
+    r->noted = (struct sl_noted_client){0};
     r->again_ms = SL_NEVER;
     if (r->without_since_ms == SL_NEVER) lose_route(r, now_ms, known);
     while (!sl_list_empty(&r->sent))
