@@ -2,11 +2,13 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "client/kind.h"
 
 #define LEASE_MS 10000
 #define PAUSE_MS 1000 /* Between a rejected request and the next one. */
+#define PAUSE_NO_MEMORY_NS 100000000
 
 /* One request is pending, or a grant is held, or neither while a callback runs. */
 struct sluice_election {
@@ -24,7 +26,7 @@ struct sluice_election {
     char text[];
 };
 
-static void stand(struct sluice_election *e, int64_t delay_ms);
+static void stand_again(struct sluice_election *e, int64_t delay_ms);
 
 static void free_election(struct sluice_election *e)
 {
@@ -61,7 +63,7 @@ static void on_event(void *arg, const struct sluice_event *event)
     pthread_mutex_lock(&e->mutex);
     e->fence = 0;
     pthread_mutex_unlock(&e->mutex);
-    stand(e, 0);
+    stand_again(e, 0);
     leave(e);
 }
 
@@ -83,7 +85,7 @@ static void on_done(void *arg, int status, const struct sluice_grant *grant)
     e->pending = false;
     pthread_mutex_unlock(&e->mutex);
     if (status == SLUICE_OK) elected(e, grant->fence);
-    else if (goes_on && status != SLUICE_ECLOSED) stand(e, PAUSE_MS);
+    else if (goes_on && status != SLUICE_ECLOSED) stand_again(e, PAUSE_MS);
     pthread_mutex_lock(&e->mutex);
     bool forgotten = e->forgotten;
     pthread_mutex_unlock(&e->mutex);
@@ -91,7 +93,7 @@ static void on_done(void *arg, int status, const struct sluice_grant *grant)
     else leave(e);
 }
 
-static void stand(struct sluice_election *e, int64_t delay_ms)
+static int stand(struct sluice_election *e, int64_t delay_ms)
 {
     const struct sluice_request r = {.priority = e->candidate.priority,
                                      .wait_ms = SLUICE_FOREVER,
@@ -106,10 +108,19 @@ static void stand(struct sluice_election *e, int64_t delay_ms)
     e->pending = true;
     pthread_mutex_unlock(&e->mutex);
     int status = e->s->kind->acquire_start(e->s, e->key, &r, delay_ms, on_done, e);
-    if (status == SLUICE_OK) return;
+    if (status == SLUICE_OK) return status;
     pthread_mutex_lock(&e->mutex);
     e->pending = false;
     pthread_mutex_unlock(&e->mutex);
+    return status;
+}
+
+/* Stand for election again, in a callback. Without memory, wait until there is some: nobody else
+ * would try again. */
+static void stand_again(struct sluice_election *e, int64_t delay_ms)
+{
+    while (stand(e, delay_ms) == SLUICE_ENOMEM)
+        nanosleep(&(struct timespec){.tv_nsec = PAUSE_NO_MEMORY_NS}, NULL);
 }
 
 static size_t size_of(const char *text)
@@ -150,9 +161,10 @@ int sluice_elect(struct sluice *s, const char *key, const struct sluice_candidat
     if (e->candidate.lease_ms == 0) e->candidate.lease_ms = LEASE_MS;
     pthread_mutex_init(&e->mutex, NULL);
     pthread_cond_init(&e->changed, NULL);
-    stand(e, 0);
-    *out = e;
-    return SLUICE_OK;
+    int status = stand(e, 0);
+    if (status == SLUICE_OK) *out = e;
+    else free_election(e);
+    return status;
 }
 
 void sluice_resign(struct sluice_election *e)

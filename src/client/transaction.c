@@ -14,7 +14,8 @@ struct sluice_tx {
     struct sluice *s;
     struct sluice_wire *wire; /* NULL: not connected. */
     struct sluice_reply *reply;
-    int status; /* The first failure since TX.BEGIN. */
+    int status;     /* The first failure since TX.BEGIN. */
+    bool uncertain; /* A reply to TX.COMMIT was lost. */
     unsigned attempt;
     int64_t heard_ms; /* When a server last replied, */
     int64_t begun_ms; /* and last said something else than NOKEEPER. */
@@ -96,9 +97,10 @@ int sluice_tx_del(struct sluice_tx *tx, const char *table, const char *key)
 
 /* How an attempt ended. */
 enum outcome {
-    FINAL,  /* With the status. */
-    AGAIN,  /* Nothing was committed: run the function again. */
-    UNKNOWN /* The reply to TX.COMMIT was lost. */
+    FINAL,   /* With the status. */
+    AGAIN,   /* Nothing was committed: run the function again. */
+    UNKNOWN, /* The reply to TX.COMMIT was lost. */
+    REJECTED /* The function did not want to commit, but an earlier commit may have succeeded. */
 };
 
 static bool is_lost(int status)
@@ -128,6 +130,7 @@ static enum outcome commit(struct sluice_tx *tx, int *status)
     /* No reply, or the server does not know the outcome. */
     if (tx->wire == NULL || *status == SLUICE_ECLOSED) {
         if (tx->wire != NULL) disconnect(tx);
+        tx->uncertain = true;
         return UNKNOWN;
     }
     return failed(tx, *status);
@@ -150,19 +153,23 @@ static enum outcome attempt(struct sluice_tx *tx, int (*fn)(struct sluice_tx *, 
     if (result == SLUICE_OK) return commit(tx, status);
     (void)call(tx, abort, NULL, 1);
     *status = result;
-    return FINAL;
+    /* If an earlier attempt was committed after all, this one may have read its writes. */
+    return tx->uncertain ? REJECTED : FINAL;
 }
 
-/* Find out whether the transaction was committed. */
-static enum outcome ask(struct sluice_tx *tx, int *status)
+/* Find out whether the transaction was committed. If it was not, the function runs again, or its
+ * result is final if it had rejected the transaction. */
+static enum outcome ask(struct sluice_tx *tx, enum outcome o, int *status)
 {
     const char *args[] = {"TX.OUTCOME", tx->id};
-    *status = call(tx, args, NULL, 2);
-    if (*status != SLUICE_OK) {
+    int asked = call(tx, args, NULL, 2);
+    if (asked != SLUICE_OK) {
         if (tx->wire != NULL) disconnect(tx);
-        return UNKNOWN;
+        return o;
     }
-    return tx->reply->type == SLUICE_REPLY_NUMBER ? FINAL : AGAIN;
+    bool committed = tx->reply->type == SLUICE_REPLY_NUMBER;
+    if (committed) *status = SLUICE_OK;
+    return committed || o == REJECTED ? FINAL : AGAIN;
 }
 
 /* Connect, if necessary. Returns a status. */
@@ -188,8 +195,8 @@ static int run(struct sluice_tx *tx, int (*fn)(struct sluice_tx *, void *), void
     while (o != FINAL) {
         int connected = connect_tx(tx);
         if (connected != SLUICE_OK)
-            return o == UNKNOWN ? SLUICE_EUNREACHABLE : connected;
-        o = o == UNKNOWN ? ask(tx, &status) : attempt(tx, fn, arg, &status);
+            return o == UNKNOWN || o == REJECTED ? SLUICE_EUNREACHABLE : connected;
+        o = o == AGAIN ? attempt(tx, fn, arg, &status) : ask(tx, o, &status);
         /* Each address in turn, but without haste while no keeper answers. */
         if (o != FINAL && status == SLUICE_ENOKEEPER) {
             if (now_ms() - tx->begun_ms >= tx->s->kind->retry_ms(tx->s)) return status;

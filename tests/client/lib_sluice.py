@@ -68,6 +68,7 @@ def load(build):
             ("sluice_acquire_start", INT, [POINTER, TEXT, ctypes.POINTER(Request), ON_DONE, POINTER]),
             ("sluice_release_start", INT, [POINTER, TEXT, U64, ON_DONE, POINTER]),
             ("sluice_extend_start", INT, [POINTER, TEXT, U64, I64, ON_DONE, POINTER]),
+            ("sluice_elect", INT, [POINTER, TEXT, POINTER, POINTER]),
             ("sluice_status_word", TEXT, [I64])]:
         f = getattr(lib, name)
         f.restype, f.argtypes = result, arguments
@@ -146,3 +147,28 @@ class Service:
         text = ctypes.create_string_buffer(400)
         self.lib.sluice_error(self.s, text, len(text))
         return text.value.decode()
+
+
+ON_TX = ctypes.CFUNCTYPE(INT, POINTER, POINTER)
+
+
+def transaction(service, fn):
+    """Run a transaction. fn receives get(table, key) and put(table, key, value), and returns a status."""
+    lib = service.lib
+    lib.sluice_tx_get.argtypes = [POINTER, TEXT, TEXT, ctypes.POINTER(TEXT), POINTER]
+    lib.sluice_tx_put.argtypes = [POINTER, TEXT, TEXT, TEXT, ctypes.c_size_t]
+    lib.sluice_transaction.argtypes = [POINTER, ON_TX, POINTER]
+
+    def on_tx(tx, _):
+        failed = []
+
+        def get(table, key):
+            value = TEXT()
+            failed.append(lib.sluice_tx_get(tx, table.encode(), key.encode(), ctypes.byref(value), None))
+            return value.value
+
+        def put(table, key, value):
+            failed.append(lib.sluice_tx_put(tx, table.encode(), key.encode(), value.encode(), len(value)))
+        status = fn(get, put)
+        return next((f for f in failed if f != 0), status)
+    return service.word(lib.sluice_transaction(service.s, ON_TX(on_tx), None))

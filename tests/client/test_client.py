@@ -18,7 +18,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "../server/lib"), HERE]
 
 from lib_sluice import (ASKED, BROKEN, EXPIRED, FOREVER, STOLEN, UNREACHABLE, WITHDRAWN, Cancel, Service,  # noqa: E402
-                        load)
+                        load, transaction)
 from live import check, check_that, main, start, tap, test  # noqa: E402
 
 LONG = 3600 * 1000  # ms
@@ -103,6 +103,10 @@ def inspection_shows_names_and_addresses(t):
     check((waiter.waits, waiter.note, waiter.fence), (1, b"report", 0))
     check_that(waiter.client.startswith(b"python"), "the name of the program: %r" % waiter.client)
     check(len(a.inspect("free")), 0)
+    done = []
+    check(a.start("k", done, wait_ms=FOREVER), "OK")
+    s.until_waiting("k", 2)
+    check([v.left_ms for v in a.inspect("k")][2], FOREVER)
 
 
 @test
@@ -270,11 +274,24 @@ def a_child_process_cannot_use_the_service(t):
     g = a.acquire("k", lease_ms=LONG, keep_alive=1)
     pid = os.fork()
     if pid == 0:
-        ok = a.acquire("l") == "FORKED" and a.release("k", g.fence) == "FORKED" and a.left("k", g.fence) == -17
+        ok = elect(a) == "FORKED" and a.acquire("l") == "FORKED" and a.release("k", g.fence) == "FORKED" and a.left("k", g.fence) == -17
         a.close()
         os._exit(0 if ok else 1)
     check(os.waitpid(pid, 0)[1], 0, "the status of the child")
     check(a.check("k", g.fence), "OK")
+
+
+def elect(a):
+    """The status of sluice_elect()."""
+    import ctypes
+    call = ctypes.CFUNCTYPE(None)(lambda *_: None)
+
+    class Candidate(ctypes.Structure):
+        _fields_ = [("lease_ms", ctypes.c_int64), ("priority", ctypes.c_int32), ("value", ctypes.c_char_p),
+                    ("note", ctypes.c_char_p), ("on_elected", type(call)), ("on_ended", type(call)),
+                    ("arg", ctypes.c_void_p)]
+    candidate, election = Candidate(on_elected=call, on_ended=call), ctypes.c_void_p()
+    return a.word(a.lib.sluice_elect(a.s, b"leader", ctypes.byref(candidate), ctypes.byref(election)))
 
 
 # Events.
@@ -459,6 +476,60 @@ def transactions_are_applied_once_although_the_server_is_killed(t):
     check([int(c("TX.GET", "counts", str(seed))) for seed in range(1, 5)], [60] * 4)
     check(sum(int(c("TX.GET", "accounts", "k%d" % i) or 0) for i in range(5)), 0, "the sum of all accounts")
     s.end()
+
+
+@test
+def a_transaction_whose_commit_was_late_is_not_reported_as_rejected(t):
+    s = start(t)
+    late = LateCommit(s.port)
+    a, runs = service(s, "127.0.0.1:%d" % late.port), []
+
+    def fn(get, put):
+        runs.append(get("t", "k"))
+        if runs[-1] is not None:
+            return -1  # It has read the writes of its own first run, and aborts.
+        put("t", "k", "v")
+        return 0
+    check(transaction(a, fn), "OK")
+    check(runs, [None, b"v"])
+    s.end()
+
+
+class LateCommit:
+    """A proxy that closes the client's connection when the first TX.COMMIT arrives, and delivers TX.COMMIT to the server
+    when the client has asked for the outcome."""
+
+    def __init__(self, port):
+        self.up_port, self.asked, self.first = port, threading.Event(), True
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            down, _ = self.listener.accept()
+            up = socket.create_connection(("127.0.0.1", self.up_port))
+            threading.Thread(target=self.forward_up, args=(down, up), daemon=True).start()
+            threading.Thread(target=self.forward_down, args=(down, up), daemon=True).start()
+
+    def forward_up(self, down, up):
+        while data := down.recv(65536):
+            if b"TX.COMMIT" in data and self.first:
+                self.first = False
+                down.shutdown(socket.SHUT_RDWR)
+                self.asked.wait()
+                up.sendall(data)
+                return
+            up.sendall(data)
+
+    def forward_down(self, down, up):
+        while data := up.recv(65536):
+            try:
+                down.sendall(data)
+            except OSError:
+                return
+            if not self.first and data == b"_\r\n":  # TX.OUTCOME: nil
+                self.asked.set()
 
 
 main(__doc__)

@@ -37,7 +37,9 @@ static void fill_view(const struct sluice_reply *map, bool waits, struct sluice_
         .capacity = {(uint32_t)number(map, "per"), (uint32_t)number(map, "buckets")},
         .left_ms = number(map, waits ? "left_ms" : "lease_ms"),
         .since_ms = number(map, waits ? "waited_ms" : "held_ms")};
-    if (v->left_ms < 0) v->left_ms = SLUICE_FOREVER;
+    /* A wait without a timeout has a very long one at the server. */
+    if (v->left_ms < 0 || v->left_ms > SL_ENGINE_WAIT_MS_MAX / 2)
+        v->left_ms = SLUICE_FOREVER;
     copy_text(v->value, sizeof v->value, map, "value");
     copy_text(v->note, sizeof v->note, map, "note");
     copy_text(v->client, sizeof v->client, map, "name");
