@@ -28,6 +28,16 @@ static void forget(struct ksim_client *x)
     x->repeat = (struct ksim_repeat){0};
 }
 
+/* The client does not repeat its command any more. A connection may hold the lock without a lease. */
+static void give_up(struct ksim_world *w, uint32_t c)
+{
+    struct ksim_client *x = &w->clients[c];
+    bool loose = x->repeat.command.verb != 0 && x->repeat.command.lease_ms == 0;
+    for (uint32_t way = 0; way < 2 && loose; way++)
+        ksim_client_hang_up(w, c, way, false);
+    forget(x);
+}
+
 static void cancel(struct ksim_world *w, uint32_t c, uint32_t way,
                    const struct ksim_command *m)
 {
@@ -57,7 +67,9 @@ void ksim_repeats_hurry(struct ksim_world *w, uint32_t c)
 {
     struct ksim_client *x = &w->clients[c];
     const struct ksim_command *m = &x->ways[0].command;
-    if (x->role != KSIM_ROLE_USER) forget(x);
+    bool busy = x->ways[0].busy || x->ways[1].busy;
+    if (x->role != KSIM_ROLE_USER && (!busy || x->repeat.command.lease_ms > 0))
+        give_up(w, c);
     if (x->repeat.command.verb == 0 || x->repeat.gives_up || !x->ways[0].busy ||
         x->ways[1].busy || m->verb != KSIM_ACQUIRE || m->lease_ms == 0 ||
         !is_same(&x->repeat, m) || !sl_random_maybe(&w->random, 2000))
@@ -89,7 +101,7 @@ void ksim_repeats_cancelled(struct ksim_world *w, uint32_t c, uint32_t way,
     if (text[0] == '-') {
         /* A lock without a lease ends with its connection. */
         if (m->fence != 0) ksim_client_hang_up(w, c, way, false);
-        if (is_same(&x->repeat, m) && sl_random_maybe(&w->random, 2000)) forget(x);
+        if (is_same(&x->repeat, m) && sl_random_maybe(&w->random, 2000)) give_up(w, c);
         return;
     }
     if (sscanf(text, ":%d\r\n %" SCNu64, &n, &number) != 2 || number != m->number) {
