@@ -553,7 +553,7 @@ struct sluice_grant {
  * EFORKED, ENOMEM.
  * On a server also: EUNREACHABLE, EDENIED, EDRAINED, EPROTOCOL, and errors of the server that
  * did not end within retry_ms: ERECOVERING, ENOKEEPER, ENOQUORUM, EIO, EREQUESTS. EMAJORITY: the
- * address is a majority cluster, which does not support REQUEST; use sluice_wire_call(). If other
+ * address is a majority cluster, which supports only exclusive locks with a lease. If other
  * errors occur, sluice_error() has the message. */
 SLUICE_API int sluice_acquire(struct sluice *s, const char *key,
                               const struct sluice_request *request,

@@ -115,7 +115,7 @@ static int stand(struct sluice_election *e, int64_t delay_ms)
     return status;
 }
 
-/* Stand for election again, in a callback. Without memory, wait until there is some: nobody else
+/* Stand for election again, in a callback. Without memory, wait until there is some: no other thread
  * would try again. */
 static void stand_again(struct sluice_election *e, int64_t delay_ms)
 {

@@ -288,7 +288,7 @@ def judge(candidates):
 @test
 def a_leader_that_receives_SIGTERM_resigns(t):
     s = t.server()
-    candidates = [begin(t, s, "elect", "k") for _ in range(3)]
+    candidates = [begin(t, s, "leader", "k", "127.0.0.1:%d" % s.port) for _ in range(3)]
     first, fence = until_one_leads(t, candidates)
     check_that(s.client()("READ", "k")[0].decode().endswith(":%d" % first.pid), "READ shows the leader")
     first.kill(signal.SIGTERM)
@@ -304,7 +304,7 @@ def a_leader_that_receives_SIGTERM_resigns(t):
 @test
 def a_leader_that_was_suspended_past_its_lease_follows(t):
     s = t.server()
-    candidates = [begin(t, s, "elect", "k") for _ in range(2)]
+    candidates = [begin(t, s, "leader", "k", "127.0.0.1:%d" % s.port) for _ in range(2)]
     first, fence = until_one_leads(t, candidates)
     first.kill(signal.SIGSTOP)
     second, above = until_one_leads(t, candidates, fence)
