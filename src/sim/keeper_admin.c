@@ -216,9 +216,9 @@ static void check_mark(struct ksim_world *w, uint32_t i, uint32_t key,
 {
     struct ksim_mark *k = &w->admin.marks[key];
     const struct ksim_grant *past = ksim_checker_find(&w->checker, k->fence);
-    if (sl_table_holds(w->nodes[i].table, ksim_node_now(w, i), ksim_key(key), k->fence))
-        return;
-    bool is_due = k->fence != 0 && w->nodes[i].f.guests.term >= k->term;
+    bool again = sl_table_holds(w->nodes[i].table, ksim_node_now(w, i), ksim_key(key),
+                                k->fence);
+    bool is_due = k->fence != 0 && !again && w->nodes[i].f.guests.term >= k->term;
     if (is_due && past != NULL && ksim_checker_holds(past, w->now_us) &&
         !g->overlapping && !w->checker.without_clocks)
         KSIM_WRONG(w,
