@@ -67,7 +67,7 @@ void sim_checker_stuck(struct sim_checker *b, const char *format, ...)
 static void asks_drain(struct sim_checker *b, const struct sim_request_record *r)
 {
     struct sim_pattern_record *p = &b->patterns[r->pattern];
-    p->pending++;
+    if (p->pending++ > 0) p->mixed = true;
     if (!r->on) p->on_us = 0;
     if (r->on) p->may_be_on = true;
 }
@@ -77,6 +77,12 @@ static void drained(struct sim_checker *b, const struct sim_request_record *r,
 {
     struct sim_pattern_record *p = &b->patterns[r->pattern];
     if (--p->pending > 0) return;
+    if (p->mixed) {
+        p->mixed = false;
+        p->on_us = 0;
+        p->may_be_on = true;
+        return;
+    }
     if (r->on) p->on_us = now_us;
     else {
         p->may_be_on = false;

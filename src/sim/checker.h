@@ -71,6 +71,7 @@ struct sim_acquisition_record {
 struct sim_pattern_record {
     int64_t on_us;    /* When DRAIN ON was answered; 0: not drained, or perhaps not. */
     uint32_t pending; /* Requests that are not answered, or whose outcome is unknown. */
+    bool mixed;       /* Several commands were pending at the same time. */
     bool may_be_on;   /* Since the last OFF was answered, a client has sent ON. */
     int64_t off_us;   /* When that OFF was answered. */
 };
