@@ -170,8 +170,7 @@ static int connect_unix(struct sluice_wire *w, const char *path, int64_t deadlin
     return fail(w, SLUICE_EUNREACHABLE, "%s", strerror(errno));
 }
 
-/* Set keepalive options, to detect a dead peer even on an idle connection. */
-static void tune(int fd)
+void sl_client_tune(int fd)
 {
     const struct {
         int level, name, value;
@@ -204,7 +203,7 @@ static int connect_tcp(struct sluice_wire *w, const struct sl_client_address *a,
     int error = errno;
     freeaddrinfo(found);
     if (w->fd < 0) return fail(w, SLUICE_EUNREACHABLE, "%s", strerror(error));
-    tune(w->fd);
+    sl_client_tune(w->fd);
     return SLUICE_OK;
 }
 

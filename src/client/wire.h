@@ -1,4 +1,4 @@
-/* wire.h - parses the address of a server. */
+/* wire.h - parses the address of a server; options of its socket. */
 #ifndef SL_CLIENT_WIRE_H
 #define SL_CLIENT_WIRE_H
 
@@ -16,5 +16,8 @@ struct sl_client_address {
 
 /* Parse an address. Returns false if it is invalid. */
 bool sl_client_address_parse(const char *text, struct sl_client_address *out);
+
+/* Set the options of a TCP socket. Keepalive detects a dead peer even on an idle connection. */
+void sl_client_tune(int fd);
 
 #endif /* SL_CLIENT_WIRE_H */

@@ -196,16 +196,19 @@ static void error(struct sluice *service, char *out, size_t size)
 
 /* --- Calls with a callback ------------------------------------------------------- */
 
-static int new_call(sluice_done_fn *on_done, void *arg, bool acquires,
-                    struct sl_remote_call **out)
+/* Begin a call that has a callback. On success, the mutex is locked. */
+static int begin_start(struct sl_remote *s, sluice_done_fn *on_done, void *arg,
+                       bool acquires, struct sl_remote_call **out)
 {
     struct sl_remote_call *c = calloc(1, sizeof *c);
     if (c == NULL) return SLUICE_ENOMEM;
     *c = (struct sl_remote_call){.on_done = on_done, .arg = arg, .acquires = acquires};
     sl_list_init(&c->ticket.node);
     sl_list_init(&c->node);
-    *out = c;
-    return SLUICE_OK;
+    int status = enter(s);
+    if (status == SLUICE_OK) *out = c;
+    else free(c);
+    return status;
 }
 
 /* End the start of a call that has a callback. */
@@ -222,13 +225,8 @@ static int acquire_start(struct sluice *service, const char *key,
 {
     struct sl_remote *s = sl_remote_of(service);
     struct sl_remote_call *c;
-    int status = new_call(on_done, arg, true, &c);
+    int status = begin_start(s, on_done, arg, true, &c);
     if (status != SLUICE_OK) return status;
-    status = enter(s);
-    if (status != SLUICE_OK) {
-        free(c);
-        return status;
-    }
     status = is_cancelled(r) ? SLUICE_ECANCELLED
                              : sl_engine_acquire(&s->engine, sl_remote_now(), key, r,
                                                  delay_ms, thread_id(), &c->ticket);
@@ -240,13 +238,8 @@ static int release_start(struct sluice *service, const char *key, uint64_t fence
 {
     struct sl_remote *s = sl_remote_of(service);
     struct sl_remote_call *c;
-    int status = new_call(on_done, arg, false, &c);
+    int status = begin_start(s, on_done, arg, false, &c);
     if (status != SLUICE_OK) return status;
-    status = enter(s);
-    if (status != SLUICE_OK) {
-        free(c);
-        return status;
-    }
     status = sl_engine_release(&s->engine, sl_remote_now(), key, fence, thread_id(),
                                &c->ticket);
     return started(s, c, status);
@@ -257,13 +250,8 @@ static int extend_start(struct sluice *service, const char *key, uint64_t fence,
 {
     struct sl_remote *s = sl_remote_of(service);
     struct sl_remote_call *c;
-    int status = new_call(on_done, arg, false, &c);
+    int status = begin_start(s, on_done, arg, false, &c);
     if (status != SLUICE_OK) return status;
-    status = enter(s);
-    if (status != SLUICE_OK) {
-        free(c);
-        return status;
-    }
     status = sl_engine_extend(&s->engine, sl_remote_now(), key, fence, lease_ms,
                               &c->ticket);
     return started(s, c, status);

@@ -1,8 +1,6 @@
 #include "client/remote/socket.h"
 
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -111,20 +109,6 @@ static void stop_resolver(struct sl_socket *k)
 
 /* --- Connecting --------------------------------------------------------------- */
 
-static void tune(int fd)
-{
-    const struct {
-        int level, name, value;
-    } options[] = {{IPPROTO_TCP, TCP_NODELAY, 1},
-                   {SOL_SOCKET, SO_KEEPALIVE, 1},
-                   {IPPROTO_TCP, TCP_KEEPIDLE, 10},
-                   {IPPROTO_TCP, TCP_KEEPINTVL, 5},
-                   {IPPROTO_TCP, TCP_KEEPCNT, 3}};
-    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
-        setsockopt(fd, options[i].level, options[i].name, &options[i].value,
-                   sizeof options[i].value);
-}
-
 static void close_fd(struct sl_socket *k)
 {
     if (k->fd >= 0) close(k->fd); /* This also removes it from epoll. */
@@ -137,7 +121,7 @@ static bool begin(struct sl_socket *k, int family, const struct sockaddr *to,
 {
     k->fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (k->fd < 0) return false;
-    if (family != AF_UNIX) tune(k->fd);
+    if (family != AF_UNIX) sl_client_tune(k->fd);
     bool begun = connect(k->fd, to, n) == 0 || errno == EINPROGRESS;
     if (begun && watch(k, k->fd, EPOLLIN | EPOLLOUT, EPOLL_CTL_ADD)) {
         k->wants_write = true;
