@@ -58,7 +58,6 @@ struct sl_election {
     uint64_t claimed_term;  /* The term in the last claim. */
     uint64_t resigned_term; /* The last term in which this process resigned; 0: none. */
     bool renew_now;
-    sl_ms leading_since_ms;
     sl_ms authority_end_ms;
     struct election_peer at[SL_ELECTION_NODES_MAX]; /* By node id. */
     size_t member_count;
@@ -409,7 +408,6 @@ static void lead(struct sl_election *e, sl_ms now, sl_ms asked_ms,
     sl_ms authority_ms = authority_left(e, now, &before);
     before.term = e->claimed_term;
     e->state = SL_ELECTION_LEADING;
-    e->leading_since_ms = now;
     /* A renewal of an older term may still be outstanding; only one is sent at a
      * time. */
     e->renew_now = false;
@@ -465,13 +463,13 @@ void sl_election_claimed(struct sl_election *e, sl_ms now, sl_ms asked_ms,
 }
 
 void sl_election_renewed(struct sl_election *e, sl_ms now, sl_ms asked_ms,
-                         const struct sl_storage_result *d)
+                         uint64_t term, const struct sl_storage_result *d)
 {
     note_sleep(e, now);
     bool known = note_answer(e, now, d->status);
     e->renewing = false;
     if (e->state != SL_ELECTION_LEADING) return;
-    if (asked_ms < e->leading_since_ms) { /* This renewal was for an older term. */
+    if (term != e->current.term) { /* This renewal was for an older term. */
         if (e->renew_now) e->renew_ms = now;
         return;
     }

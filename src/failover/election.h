@@ -98,13 +98,13 @@ void sl_election_peer_doubts(struct sl_election *e, sl_ms now, uint32_t from,
                              uint64_t term, enum sl_peer_state sight);
 
 /* Report the result of READ_TERM, CLAIM or RENEW. asked_ms is the time of the
- * request to the storage. If the status is EIO or ENOMEM, the outcome is unknown. */
+ * request to the storage; `term` is that of the order. If the status is EIO or ENOMEM, the outcome is unknown. */
 void sl_election_term_read(struct sl_election *e, sl_ms now, sl_ms asked_ms,
                            const struct sl_storage_result *d);
 void sl_election_claimed(struct sl_election *e, sl_ms now, sl_ms asked_ms,
                          const struct sl_storage_result *d);
 void sl_election_renewed(struct sl_election *e, sl_ms now, sl_ms asked_ms,
-                         const struct sl_storage_result *d);
+                         uint64_t term, const struct sl_storage_result *d);
 
 /* Report the current term, which a watch of the storage has delivered. */
 void sl_election_term_changed(struct sl_election *e, sl_ms now,

@@ -182,7 +182,7 @@ static void pass_authority(struct sl_failover *f)
 bool sl_failover_renewed(struct sl_failover *f, sl_ms now_ms, sl_ms asked_ms,
                          uint64_t term, const struct sl_storage_result *d)
 {
-    sl_election_renewed(f->election, now_ms, asked_ms, d);
+    sl_election_renewed(f->election, now_ms, asked_ms, term, d);
     if (!f->route.leads) return false;
     pass_authority(f);
     /* A node sends no renewal before the last one is answered. So if this was a renewal of an earlier

@@ -301,7 +301,7 @@ void ksim_rules_not_held(struct ksim_world *w, uint32_t i)
         KSIM_WRONG(w, "n%u says \"not held\" before it has read the journal", i + 1);
     if (ksim_node_now(w, i).ms >= n->lead_ms + REPORTS_MS) return;
     for (uint32_t o = 0; o < w->node_count; o++)
-        if ((n->lead_linked >> (o + 1) & 1) != 0 && !g->nodes[o + 1].ready &&
+        if ((n->lead_linked >> (o + 1) & 1) != 0 && (g->reported >> (o + 1) & 1) == 0 &&
             w->etcd.nodes[g->term - 1] != o + 1)
             KSIM_WRONG(w, "n%u says \"not held\" before n%u has reported", i + 1,
                        o + 1);

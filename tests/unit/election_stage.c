@@ -53,7 +53,10 @@ void election_settle(struct election_stage *s)
     while (sl_election_next(s->election, &x)) {
         if (x.type == SL_ELECTION_ORDER_READ_TERM) s->read_ms = s->now;
         if (x.type == SL_ELECTION_ORDER_CLAIM) s->claim_ms = s->now;
-        if (x.type == SL_ELECTION_ORDER_RENEW) s->renew_ms = s->now;
+        if (x.type == SL_ELECTION_ORDER_RENEW) {
+            s->renew_ms = s->now;
+            s->renew_term = x.term;
+        }
         say_order(s, &x);
     }
     sl_election_check(s->election);
@@ -108,7 +111,7 @@ void election_claimed(struct election_stage *s, int status, struct sl_storage_te
 void election_renewed(struct election_stage *s, int status, struct sl_storage_term r)
 {
     struct sl_storage_result d = {.status = status, .term = r.term, .term_record = r};
-    sl_election_renewed(s->election, s->now, s->renew_ms, &d);
+    sl_election_renewed(s->election, s->now, s->renew_ms, s->renew_term, &d);
     election_settle(s);
 }
 

@@ -22,6 +22,7 @@ struct election_stage {
     struct sl_election_settings settings;
     sl_ms now;
     sl_ms read_ms, claim_ms, renew_ms; /* When these were last asked for. */
+    uint64_t renew_term;
     char said[1 << 12];
 };
 

@@ -763,13 +763,29 @@ UNIT_TEST(a_renewal_of_an_old_term_changes_nothing)
     SAID(""); /* One at a time. */
     struct sl_storage_result d = {.status = SLUICE_ESTALE,
                                   .term_record = election_reign(1, 8, 20)};
-    sl_election_renewed(s->election, s->now, old_ms, &d);
+    sl_election_renewed(s->election, s->now, old_ms, 6, &d);
     election_settle(s);
     election_passes(s, 0);
     SAID("renew 8\n");
     RENEWED();
     election_passes(s, 500);
     SAID("renew 8\n");
+}
+
+/* It was suspended after it had sent the renewal, and continues when all answers have arrived. */
+UNIT_TEST(a_renewal_of_an_old_term_of_the_same_millisecond_changes_nothing)
+{
+    ELECTION s = keeper();
+    election_passes(s, 490);
+    SAID("renew 6\n");
+    struct sl_storage_term next = election_reign(2, 7, 20);
+    next.resigned = true;
+    election_told(s, next);
+    SAID("stop 6\nkeeper 2 of 7\ndoubt up of 7\nclaim after 7\n");
+    election_claimed(s, SLUICE_OK, next);
+    UNHEARD;
+    election_renewed(s, SLUICE_ESTALE, election_reign(2, 7, 20));
+    assert_int_equal(election_view(s).state, SL_ELECTION_LEADING);
 }
 
 UNIT_TEST(an_old_answer_does_not_shorten_authority)
@@ -779,7 +795,7 @@ UNIT_TEST(an_old_answer_does_not_shorten_authority)
     RENEWED();
     sl_ms end = election_view(s).authority_end_ms;
     struct sl_storage_result d = {.status = SLUICE_OK};
-    sl_election_renewed(s->election, s->now, s->now - 400, &d);
+    sl_election_renewed(s->election, s->now, s->now - 400, 6, &d);
     assert_int_equal(election_view(s).authority_end_ms, end);
 }
 

@@ -537,7 +537,7 @@ static void answered(struct world *w, uint64_t number, bool in_time)
         case RENEW:
             if (op->done.status == SLUICE_OK && op->term == x->term)
                 x->longest_ms = op->longest_ms;
-            sl_election_renewed(x->election, now, op->asked_ms, &op->done);
+            sl_election_renewed(x->election, now, op->asked_ms, op->term, &op->done);
             break;
         case COMMIT:
             if (op->done.status == SLUICE_ESTALE)
