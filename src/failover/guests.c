@@ -427,7 +427,7 @@ static void receive_come(struct sl_guests *g, sl_ms now_ms, uint32_t from,
 static void receive_do(struct sl_guests *g, sl_ms now_ms, struct sl_guest *n,
                        const struct sl_failover_message *m)
 {
-    if (!n->busy) {
+    if (!n->partial) {
         struct sl_guest_node *from = &g->nodes[n->node];
         n->came_ms = now_ms;
         n->arrived_ms = now_ms - m->ms;
@@ -436,7 +436,7 @@ static void receive_do(struct sl_guests *g, sl_ms now_ms, struct sl_guest *n,
         from->asked = true;
         from->arrived_ms = n->arrived_ms;
     }
-    n->busy = true;
+    n->partial = !m->last;
     if (m->last) g->served++;
     order(g, (struct sl_guests_order){
                  .type = SL_GUESTS_ORDER_RUN, .guest = n, .message = *m});

@@ -31,7 +31,7 @@ struct sl_guest {
     uint64_t id;   /* The client's session on that node. */
     struct sl_session *session;
     bool open;        /* It has a connection. */
-    bool busy;        /* It has an unanswered command. */
+    bool partial;     /* A part of its last command has arrived. */
     sl_ms came_ms;    /* When its last command arrived at the keeper. */
     sl_ms arrived_ms; /* When its last command arrived at the client's node. */
     /* The client's node knows that the guest ends, or the link to the node has ended. */

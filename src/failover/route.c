@@ -51,7 +51,7 @@ int sl_route_session_begin(struct sl_route *r, struct sl_route_session *n,
         .id = session->id, .session = session, .known = true};
     sl_list_init(&n->held);
     sl_list_init(&n->due);
-    sl_list_init(&n->pending);
+    sl_list_init(&n->asked);
     sl_list_append(&r->sessions, &n->all);
     sl_index_put(&r->by_id, n, hash_session(n, &r->by_id));
     return SLUICE_OK;
@@ -102,6 +102,7 @@ void sl_route_unlist(struct sl_route *r, struct sl_route_request *q)
 {
     if (sl_list_empty(&q->place)) return;
     sl_list_remove(&q->place);
+    sl_list_remove(&q->asked);
     if (q->answer != SL_ROUTE_NO_ANSWER) return;
     size_t *count = q->queued ? &r->waiting_count
                     : q->sent ? &r->sent_count
@@ -128,44 +129,30 @@ static void insert(struct sl_list *list, struct sl_route_request *q)
     sl_list_append(at->next, &q->place);
 }
 
-/* Add a request to the queue, or to the pending requests of its session, which sends the oldest one
- * first. */
+/* Add a request to the queue. */
 static void enqueue(struct sl_route *r, struct sl_route_request *q)
 {
-    struct sl_route_session *n = q->session;
-    struct sl_route_request *first = n->request;
     sl_route_unlist(r, q);
     q->sent_bytes = 0;
     r->queued_count++;
-    if (first != NULL && first != q) {
-        bool is_free = !first->sent && first->sent_bytes == 0 &&
-                       first->answer == SL_ROUTE_NO_ANSWER && !n->settle;
-        if (!is_free || !is_older(q, first)) {
-            insert(&n->pending, q);
-            return;
-        }
-        sl_list_remove(&first->place);
-        insert(&n->pending, first);
-    }
-    n->request = q;
     insert(&r->queued, q);
 }
 
-/* The request of a session has ended, or the keeper has queued it: send the next one. */
-static void next_turn(struct sl_route *r, struct sl_route_session *n)
+/* A request is no longer one of its session. */
+static void detach(struct sl_route_session *n, const struct sl_route_request *q)
 {
+    assert(n->requests > 0);
+    n->requests--;
+    if (n->request != q) return;
     n->request = NULL;
     n->settle = false;
-    if (sl_list_empty(&n->pending)) return;
-    enqueue(r, sl_container_of(n->pending.next, struct sl_route_request, place));
 }
 
 void sl_route_end_request(struct sl_route *r, struct sl_route_request *q)
 {
-    struct sl_route_session *n = q->session;
     sl_route_unlist(r, q);
     q->answer = SL_ROUTE_NO_ANSWER;
-    if (n->request == q) next_turn(r, n);
+    detach(q->session, q);
 }
 
 void sl_route_queued(struct sl_route *r, struct sl_route_request *q)
@@ -174,7 +161,6 @@ void sl_route_queued(struct sl_route *r, struct sl_route_request *q)
     q->queued = true;
     sl_list_append(&r->waiting, &q->place);
     r->waiting_count++;
-    next_turn(r, q->session);
 }
 
 sl_ms sl_route_quiet_ms(const struct sl_route *r, sl_ms now_ms)
@@ -207,13 +193,16 @@ sl_fence sl_route_released(const struct sl_route *r, const struct sl_route_sessi
 void sl_route_submit(struct sl_route *r, struct sl_route_session *n,
                      struct sl_route_request *q)
 {
-    assert(n->known);
+    assert(n->known && (q->notify || n->request == NULL));
     q->session = n;
     q->sent = q->queued = q->had_record = false;
     q->unanswered = 0;
     q->answer = SL_ROUTE_NO_ANSWER;
     q->number = ++r->submitted;
     sl_list_init(&q->place);
+    sl_list_init(&q->asked);
+    n->requests++;
+    if (!q->notify) n->request = q;
     enqueue(r, q);
 }
 
@@ -287,7 +276,7 @@ bool sl_route_leave(struct sl_route *r, struct sl_route_session *n, bool cut,
                     struct sl_failover_message *out)
 {
     if (!n->known) return false;
-    assert(n->request == NULL && sl_list_empty(&n->pending));
+    assert(n->requests == 0);
     sl_ledger_leave(&r->ledger, &n->held);
     sl_route_tx_ended(n);
     sl_index_remove(&r->by_id, n, hash_session(n, &r->by_id));
@@ -395,7 +384,7 @@ void sl_route_settle(struct sl_route *r, struct sl_route_session *n,
         answer(r, n->request, SL_ROUTE_UNKNOWN);
         return;
     }
-    n->request = NULL; /* The caller has freed it. */
+    detach(n, n->request); /* The caller has freed it. */
     next->settles = true;
     sl_route_submit(r, n, next);
 }
@@ -434,18 +423,11 @@ void sl_route_lead(struct sl_route *r, sl_ms now_ms, uint32_t self, uint64_t ter
     r->keeper = self;
     r->keeper_term = term;
     r->without_since_ms = SL_NEVER;
+    r->leads_since_ms = now_ms;
 }
 
 void sl_route_resume(struct sl_route *r)
 {
-    for (struct sl_list *i = r->sessions.next; i != &r->sessions; i = i->next) {
-        struct sl_route_session *n = sl_container_of(i, struct sl_route_session, all);
-        while (!sl_list_empty(&n->pending)) {
-            struct sl_list *q = n->pending.next;
-            sl_list_remove(q);
-            sl_list_append(&r->queued, q);
-        }
-    }
     while (!sl_list_empty(&r->queued)) {
         struct sl_list *i = r->queued.next;
         sl_list_remove(i);
@@ -504,32 +486,23 @@ static void cut_off_unleased(struct sl_route *r, sl_ms now_ms)
 }
 
 /* Answer requests that have waited longer than keeper-wait for a keeper. At a new keeper, requests wait
- * longer by this time, because it answers none before it has read the journal and the reports of the nodes. */
+ * longer by this time, because it answers none before it has read the journal and the reports of the nodes. The
+ * time for which they have waited at an earlier keeper does not count. */
 #define REPORTS_MS 5000
-
-/* Answer the first requests of a list that have waited for so long. */
-static void give_up_list(struct sl_route *r, const struct sl_list *list, sl_ms now_ms,
-                         sl_ms patience_ms)
-{
-    while (!sl_list_empty(list)) {
-        struct sl_route_request *q = sl_container_of(list->next,
-                                                     struct sl_route_request, place);
-        sl_ms since = r->leads || q->arrived_ms > r->without_since_ms
-                          ? q->arrived_ms
-                          : r->without_since_ms;
-        if (now_ms - since < patience_ms) break;
-        sl_route_unlist(r, q);
-        answer(r, q, q->settles ? SL_ROUTE_ASK_LATER : SL_ROUTE_NO_KEEPER);
-        if (list == &r->queued)
-            give_up_list(r, &q->session->pending, now_ms, patience_ms);
-    }
-}
 
 static void give_up_waiting(struct sl_route *r, sl_ms now_ms)
 {
     if (r->without_since_ms == SL_NEVER && !r->leads) return;
-    give_up_list(r, &r->queued, now_ms,
-                 r->settings.keeper_wait_ms + (r->leads ? REPORTS_MS : 0));
+    sl_ms patience_ms = r->settings.keeper_wait_ms + (r->leads ? REPORTS_MS : 0);
+    while (!sl_list_empty(&r->queued)) {
+        struct sl_route_request *q = sl_container_of(r->queued.next,
+                                                     struct sl_route_request, place);
+        sl_ms since = r->leads ? r->leads_since_ms : r->without_since_ms;
+        if (q->arrived_ms > since) since = q->arrived_ms;
+        if (now_ms - since < patience_ms) break;
+        sl_route_unlist(r, q);
+        answer(r, q, q->settles ? SL_ROUTE_ASK_LATER : SL_ROUTE_NO_KEEPER);
+    }
 }
 
 void sl_route_second(struct sl_route *r, sl_ms now_ms, bool listens)
@@ -599,10 +572,15 @@ static size_t check_list(const struct sl_route *r, const struct sl_list *list)
              "a request knows whether the keeper has queued it");
         must((q->answer != SL_ROUTE_NO_ANSWER) == (list == &r->answering),
              "a request that is answered has a reason");
-        if (list == &r->sent || list == &r->queued)
-            must(q->session->request == q, "a session sends one request at a time");
-        if (list == &r->waiting)
-            must(q->notify && q->session->request != q, "only NOTIFY is queued");
+        must(sl_list_empty(&q->asked) == (list != &r->sent),
+             "a request that was sent waits for a reply");
+        must(q->notify != (q->session->request == q),
+             "a session has one request without NOTIFY");
+        must(!q->queued || q->notify, "only NOTIFY is queued");
+        if (list == &r->queued && i->prev != list)
+            must(!is_older(
+                     q, sl_container_of(i->prev, const struct sl_route_request, place)),
+                 "requests are queued in order of arrival");
     }
     return n;
 }
@@ -632,9 +610,8 @@ void sl_route_check(const struct sl_route *r)
              "a request knows its session");
         must(n->tx != 0 || n->tx_request.n == 0, "only a transaction has a REQUEST id");
         must(!n->settle || n->request != NULL, "only a request is settled");
-        must(n->request != NULL || sl_list_empty(&n->pending),
-             "a request is pending because of another one");
-        queued += check_list(r, &n->pending);
+        must(n->request == NULL || n->requests > 0,
+             "the requests of a session are counted");
     }
     must(queued == r->queued_count, "queued requests are counted");
     must(sessions == r->by_id.count, "sessions are counted");

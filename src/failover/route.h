@@ -11,8 +11,8 @@
  * README.md states the rules.
  *
  * The caller owns sessions and requests and embeds these structs in its own, so the route needs no
- * memory for them, and an order cannot fail. A session sends one request at a time, and waits for the
- * reply before it sends the next one. Requests with NOTIFY that the keeper has queued do not count.
+ * memory for them, and an order cannot fail. A session has at most one request without NOTIFY. The keeper
+ * replies to the requests of a session in the order in which they were sent.
  *
  * Calls that the caller makes while it carries out an order add orders to the same sequence: fetch
  * them in the same loop, not in a nested one. */
@@ -66,7 +66,8 @@ struct sl_route_request {
 
     /* Private. */
     struct sl_route_session *session;
-    struct sl_list place; /* In one of the lists of the route, or in session.pending. */
+    struct sl_list place; /* In one of the lists of the route. */
+    struct sl_list asked; /* In session.asked, while the keeper has not replied. */
     uint64_t number;      /* The order of sl_route_submit(). */
     bool sent;   /* The request was sent to the keeper, which has not replied. */
     bool queued; /* The keeper has replied QUEUED. */
@@ -100,10 +101,11 @@ struct sl_route_session {
     sl_fence known_fence;     /* The highest fence that the client knows. */
     struct sl_list all;       /* In route.sessions. */
     struct sl_list held;      /* Its records in the ledger. */
-    struct sl_route_request *request; /* The next one to send, or sent; NULL: none. */
+    size_t requests;          /* How many requests it has. */
+    struct sl_route_request *request; /* The one without NOTIFY; NULL: none. */
     struct sl_list
-        pending; /* Requests that are sent after that one, in order of arrival. */
-    uint64_t tx; /* Its transaction at the keeper; 0: none. */
+        asked; /* Requests to which the keeper has not replied, in the order of sending. */
+    uint64_t tx;                /* Its transaction at the keeper; 0: none. */
     struct sl_bytes tx_request; /* The REQUEST id of its TX.BEGIN; owned; n 0: none. */
     bool half_replied;          /* The client has received part of a reply. */
     /* Orders that are due. */
@@ -160,6 +162,7 @@ struct sl_route {
     uint64_t keeper_term;
     /* When the last route was lost; SL_NEVER: a route exists. */
     sl_ms without_since_ms;
+    sl_ms leads_since_ms; /* When this node last became the keeper. */
     /* The term in the storage when the last route was lost. */
     struct sl_storage_term lost;
     /* At this time, no keeper could yet grant to others the locks that clients here hold without a
@@ -193,7 +196,7 @@ struct sl_route {
     struct sl_list queued, sent, resuming; /* Requests, in order of arrival. */
     struct sl_list waiting;   /* Requests with NOTIFY that the keeper has queued. */
     struct sl_list answering; /* Requests that are answered without the keeper. */
-    /* queued_count includes resuming and pending requests. */
+    /* queued_count includes resuming requests. */
     size_t queued_count, sent_count, waiting_count;
     uint64_t submitted; /* The number of the last request. */
 
@@ -242,8 +245,7 @@ bool sl_route_gives_up(struct sl_route *r, sl_ms now_ms);
 sl_fence sl_route_released(const struct sl_route *r, const struct sl_route_session *n,
                            struct sl_bytes key, sl_fence fence);
 
-/* Queue a request of a session. While another one is queued or sent, only requests with NOTIFY, or
- * requests that follow them, may be added. */
+/* Queue a request of a session, which has no other request without NOTIFY. */
 void sl_route_submit(struct sl_route *r, struct sl_route_session *n,
                      struct sl_route_request *q);
 

@@ -12,7 +12,7 @@
 void sl_route_close_session(struct sl_route *r, struct sl_route_session *n,
                             enum sl_route_close why);
 
-/* Remove a request from its list. */
+/* Remove a request from its lists. */
 void sl_route_unlist(struct sl_route *r, struct sl_route_request *q);
 
 /* Remove a request that has ended from its session and from its list. */

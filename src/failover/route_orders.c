@@ -208,6 +208,7 @@ static bool next_request(struct sl_route *r, sl_ms now_ms, bool has_space,
     q->sent_ms = now_ms;
     q->sent = true;
     sl_list_append(&r->sent, &q->place);
+    sl_list_append(&q->session->asked, &q->asked);
     r->sent_count++;
     r->forwarded++;
     return true;

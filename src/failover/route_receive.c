@@ -104,7 +104,9 @@ static void receive_say(struct sl_route *r, const struct sl_failover_message *m)
     struct sl_route_session *n = sl_route_session_find(r, m->session);
     if (n == NULL) return; /* The client has left, so nobody waits for the reply. */
     n->half_replied = m->what == SL_SAY_MORE;
-    if (n->request != NULL && m->what == SL_SAY_LAST) receive_last(r, n->request, m);
+    if (m->what == SL_SAY_LAST && !sl_list_empty(&n->asked))
+        receive_last(r, sl_container_of(n->asked.next, struct sl_route_request, asked),
+                     m);
     else /* A push, or a part of a reply. */
         order(r, (struct sl_route_order){
                      .type = SL_ROUTE_ORDER_PUSH, .session = n, .bytes = m->bytes});

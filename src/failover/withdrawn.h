@@ -3,8 +3,9 @@
  * A node does not learn the outcome of an ACQUIRE if its client leaves, or if the route ends, before
  * the reply has arrived. A keeper may have granted the lease. The node *withdraws* the request: it
  * tells each keeper to release any such grant. An entry names the origin of the client and the
- * highest fence that the client knew. After a withdrawal the client gets another origin. So the
- * entry matches at most one grant, and never one that the client knows of. */
+ * highest fence that the client knew. After a withdrawal the client gets another origin. A request with an
+ * id is never withdrawn, so no entry matches its grant. So an entry matches at most one grant, and never one
+ * that the client knows of. */
 #ifndef SL_FAILOVER_WITHDRAWN_H
 #define SL_FAILOVER_WITHDRAWN_H
 
@@ -48,7 +49,8 @@ void sl_withdrawn_sweep(struct sl_withdrawn *w, sl_ms now_ms);
 static inline bool sl_withdrawal_matches(uint64_t origin, sl_fence fence,
                                          const struct sl_grant_view *v)
 {
-    return v->leased && origin != 0 && v->origin == origin && v->fence > fence;
+    return v->leased && origin != 0 && v->origin == origin && v->fence > fence &&
+           v->request.n == 0;
 }
 
 #endif /* SL_FAILOVER_WITHDRAWN_H */

@@ -102,8 +102,10 @@ static int enqueue(struct sl_table *t, struct sl_now now, struct sl_session *s,
     if (e->named != NULL) e->named->entry = e;
     e->wait.since_ms = e->came_ms = now.ms - w->waited_ms;
     e->wait.number = ++t->arrivals;
-    /* After its connection was lost, an acquisition gets its old position. */
-    if (w->named != NULL && !sl_list_empty(&w->named->in_list))
+    /* After its connection was lost, an acquisition gets its old position. But this attempt
+     * may have arrived at its node earlier: the message of the lost one may have been on its way for long. */
+    if (w->named != NULL && !sl_list_empty(&w->named->in_list) &&
+        w->named->since_ms <= e->wait.since_ms)
         e->wait = (struct sl_wait){.since_ms = w->named->since_ms,
                                    .number = w->named->number};
     sl_list_append(&s->mine, &e->of_session);

@@ -4,6 +4,7 @@
  *
  *     keeper_world.c    the event loop; what a seed draws
  *     keeper_node.c     nodes: they start, receive messages, and carry out orders
+ *     keeper_conn.c     connections to nodes, their requests, and the replies
  *     keeper_serve.c    the commands of clients, at the keeper and at other nodes
  *     keeper_requests.c  acquisitions with a REQUEST id, at the keeper
  *     keeper_tx.c       transactions at the keeper
@@ -12,6 +13,7 @@
  *     keeper_net.c      links between nodes
  *     keeper_client.c   clients: they acquire, extend, release, change node
  *     keeper_repeats.c  clients that repeat and cancel acquisitions
+ *     keeper_notify.c   clients that wait for several locks on one connection
  *     keeper_tx_client.c  clients that run transactions
  *     keeper_admin.c    BREAK and DRAIN at the keeper, and what they promise
  *     keeper_operator.c  operators: clients that send BREAK and DRAIN
@@ -80,6 +82,7 @@ struct ksim_command {
     int32_t priority;
     uint32_t units, per;
     uint32_t shared, steal;
+    uint32_t notify;  /* ACQUIRE. */
     uint32_t pattern; /* DRAIN. */
     uint32_t yes;     /* BREAK: NOW. DRAIN: ON. */
     uint32_t wrong;   /* RELEASE: the keeper must reject it. */
@@ -94,6 +97,7 @@ struct ksim_command {
 /* Where the request of a connection waits. */
 enum ksim_place {
     KSIM_NOWHERE,
+    KSIM_UNREAD, /* Its connection is busy with an earlier command. */
     KSIM_IN_TABLE,
     KSIM_ON_ROUTE,
     KSIM_FOR_LIMITS, /* Until the limits of fences and leases are durable. */
@@ -102,28 +106,22 @@ enum ksim_place {
     KSIM_IN_TX,       /* In the transaction manager. */
 };
 
-/* A connection to a node, and its session: of a client, or of a client of another node (a guest).
- * The session may outlive the connection. */
-struct ksim_conn {
-    struct sl_list all; /* In node.conns. */
-    struct sl_session s;
-    bool open;
-    bool is_guest;
-    struct sl_guest guest;
-    struct sl_route_session route;
-    struct sl_route_request request;
-    bool busy; /* It has a command. */
+/* A command of a connection, until its outcome is sent. A request with NOTIFY that was queued does not
+ * keep its connection busy. */
+struct ksim_request {
+    struct sl_list of_conn; /* In conn.requests. */
+    struct ksim_conn *c;
+    bool over; /* It was answered, and is freed at the end of the loop iteration. */
+    bool
+        queued; /* With NOTIFY: it was answered with QUEUED, and its outcome follows. */
     struct ksim_command command;
+    struct sl_route_request remote;
     enum ksim_place place;
-    bool deferred;    /* The command has waited for the limits, or for the journal. */
-    uint64_t ticket;  /* Of its request in the table. */
-    uint32_t length;  /* IN_TABLE: the length of its lease is counted here, plus 1. */
-    sl_ms arrived_ms; /* When the command arrived at the node of the client. */
-    sl_ms linger_ms;  /* When the session of a closed connection ends; SL_NEVER. */
-    uint32_t client, way; /* Which client, and which of its connections. */
-    uint64_t dial;        /* The number of the client's connection. */
-    uint64_t tx_id;       /* Its transaction at this keeper; 0: none. */
-    bool tx_lost;         /* Its transaction was lost with the keeper. */
+    bool deferred;   /* It has waited for the limits, or for the journal. */
+    uint64_t ticket; /* Of its entry in the table. */
+    uint32_t length; /* IN_TABLE: the length of its lease is counted here, plus 1. */
+    /* When it arrived at the node of the client, and at this node. */
+    sl_ms arrived_ms, came_ms;
     struct {
         uint64_t position;
         sl_fence fence;
@@ -137,8 +135,26 @@ struct ksim_conn {
         int64_t since_us;
         bool runs; /* The command runs again then. */
         char reply[160];
-    } parked;      /* FOR_JOURNAL, FOR_WITNESS. */
-    char rest[48]; /* A part of a reply that is sent later; empty: none. */
+    } parked; /* FOR_JOURNAL, FOR_WITNESS. */
+};
+
+/* A connection to a node, and its session: of a client, or of a client of another node (a guest).
+ * The session may outlive the connection. */
+struct ksim_conn {
+    struct sl_list all; /* In node.conns. */
+    struct sl_session s;
+    bool open;
+    bool is_guest;
+    struct sl_guest guest;
+    struct sl_route_session route;
+    struct sl_list requests; /* Its commands without an outcome, in order of arrival. */
+    struct ksim_request *request; /* The one that keeps it busy; NULL: none. */
+    sl_ms linger_ms;      /* When the session of a closed connection ends; SL_NEVER. */
+    uint32_t client, way; /* Which client, and which of its connections. */
+    uint64_t dial;        /* The number of the client's connection. */
+    uint64_t tx_id;       /* Its transaction at this keeper; 0: none. */
+    bool tx_lost;         /* Its transaction was lost with the keeper. */
+    char rest[48];        /* A part of a reply that is sent later; empty: none. */
     sl_ms rest_ms;
 };
 
@@ -182,6 +198,8 @@ struct ksim_node {
     struct sl_failover f;
     struct sl_table *table;
     struct sl_list conns;
+    uint32_t over_count;   /* Requests that were answered and are not freed yet. */
+    uint32_t unread_count; /* Requests that are KSIM_UNREAD. */
     uint64_t last_id;
     struct ksim_limits limits;
     struct sl_list managers; /* Of transactions. */
@@ -193,7 +211,8 @@ struct ksim_node {
     int64_t waits_us; /* A successor: since when it waits without a reason. */
     sl_ms
         quiet_until_ms; /* Until then, short leases may be valid that no node knows. */
-    int64_t killed_us;  /* When it was last killed. */
+    int64_t killed_us;  /* When it was last killed; */
+    int64_t started_us; /* and started. */
     int64_t guest_us;   /* When a guest could last be its witness. */
     int64_t alone_us;   /* When it last had a guest, or could not reach etcd. */
     int64_t failed_us;  /* When one of its operations of etcd last failed. */
@@ -207,6 +226,8 @@ struct ksim_node {
     bool watch_missed;    /* It missed a change of the term. */
     int64_t watch_us;     /* When the last report of the watch arrives. */
     uint64_t heartbeat;   /* The last heartbeat that its storage client knows. */
+    uint64_t sent_route;  /* The route on which it last sent a request, */
+    uint64_t sent_number; /* and the newest request that it has sent on it. */
     int64_t tick_us;      /* When a tick is scheduled. */
     uint64_t tick_number; /* Earlier ticks do not count. */
     uint64_t told_term;   /* The highest term that it knows. */
@@ -241,9 +262,13 @@ struct ksim_node {
     bool subscribed;  /* Its clients subscribe to events. */
     bool reports_subscribed; /* They did when it sent its last COME. */
     uint32_t quiet_to;       /* The node to which it must send QUIET now; 0: none. */
+    uint32_t
+        not_to; /* Nodes to which it must send NOT now, because their routes have ended, as bits. */
+    uint32_t routes; /* As the keeper: nodes that have a route, as bits. */
     int64_t
         confirmed_us; /* When the keeper last confirmed its route, or it was the keeper. */
-    int64_t stalls_us; /* Until then, it does not hand over records. */
+    int64_t stalls_us; /* Until then, it does not hand over records; */
+    int64_t reads_us;  /* as a new keeper, it does not read those of its own ledger. */
     bool settling;
     bool has_more; /* Work is left for the next loop iteration. */
 };
@@ -270,12 +295,16 @@ struct ksim_hold {
     bool is;
     uint32_t key;
     sl_fence fence;
-    sl_ms lease_ms;     /* 0: no lease. */
-    uint64_t dial;      /* The connection that acquired it. */
-    int64_t until_us;   /* Its deadline, on the client's clock. */
-    int64_t extend_us;  /* When the client plans to extend it, */
-    int64_t release_us; /* and to release it, on its clock. */
-    char id[24];        /* The REQUEST id of its acquisition; empty: none. */
+    sl_ms lease_ms;            /* 0: no lease. */
+    uint64_t dial;             /* The connection that acquired it. */
+    int64_t until_us;          /* Its deadline, on the client's clock. */
+    int64_t extend_us;         /* When the client plans to extend it, */
+    int64_t release_us;        /* and to release it, on its clock. */
+    char id[24];               /* The REQUEST id of its acquisition; empty: none. */
+    struct ksim_command asked; /* The command that has acquired it. */
+    bool asks_again;           /* The client sends it again. */
+    bool
+        moves; /* Without a lease: it may belong to another connection of the client. */
 };
 
 /* An acquisition with a REQUEST id whose outcome a client does not know (keeper_repeats.c). */
@@ -283,6 +312,24 @@ struct ksim_repeat {
     struct ksim_command command; /* verb 0: none. */
     sl_fence floor;              /* Of the checker, when it was first sent. */
     bool gives_up;               /* The client sends CANCEL. */
+};
+
+/* An acquisition of a client that waits with NOTIFY (keeper_notify.c). */
+#define KSIM_WAITS 5u
+struct ksim_wait {
+    struct ksim_command command; /* verb 0: none. */
+    sl_fence floor;              /* Of the checker, when it was first sent. */
+    struct {                     /* The attempt that waits on each connection: */
+        uint64_t dial;           /* 0: none. */
+        uint64_t number;
+        int64_t sent_us;    /* On the client's clock. */
+        int64_t give_up_us; /* In real time. */
+    } queued[2];
+    struct ksim_hold hold;
+    bool gives_up;        /* The client sends CANCEL. */
+    bool cancelled;       /* CANCEL was confirmed, so the client ignores grants. */
+    bool asked, repeated; /* The client has sent ACQUIRE; it has sent it again. */
+    bool over;            /* The client wants nothing more of this acquisition. */
 };
 
 #define KSIM_ROWS 3u
@@ -363,6 +410,8 @@ struct ksim_client {
     struct ksim_hold hold, old[KSIM_OLD];
     struct ksim_hold extra; /* Another lease that it holds meanwhile. */
     struct ksim_repeat repeat;
+    bool notifies;                      /* It waits for several locks at a time, */
+    struct ksim_wait waits[KSIM_WAITS]; /* these. */
     int32_t priority;
     bool ignores; /* It does not release when it is asked to. */
     int64_t paused_us;
@@ -487,6 +536,8 @@ struct ksim_world {
     /* When each request arrived at the node of its client, and the life of that node, by number. */
     int64_t arrived_us[KSIM_REQUESTS];
     uint64_t arrived_life[KSIM_REQUESTS];
+    uint8_t attempts
+        [KSIM_REQUESTS]; /* How many ACQUIRE a client has sent, by id; at most 2. */
 
     /* Transactions of clients, by number: whether they were committed, and at which revision; whether
      * their client has received an error that says that they never will be. */
@@ -513,6 +564,9 @@ struct ksim_world {
     uint32_t hurry_node; /* They wait until this node hands over its ledger; 0: none; */
     bool hurry_now;      /* and then end the grant at once. */
     int64_t flaps_us;    /* Until then, links of the keeper are reset all the time. */
+    uint32_t
+        returns; /* This node was cut off, and becomes the keeper again; 0: none; */
+    int64_t returns_us; /* until then. */
     bool healed;
     int64_t healed_us;
     bool calm;  /* Nothing fails but processes and machines. */
@@ -565,50 +619,87 @@ void ksim_node_storage(struct ksim_world *w, uint32_t i, const struct ksim_op *o
 void ksim_node_term_changed(struct ksim_world *w, uint32_t i,
                             const struct sl_storage_term *term);
 
-/* --- keeper_serve.c -------------------------------------------------------------------- */
+/* --- keeper_conn.c --------------------------------------------------------------------- */
 
 struct ksim_conn *ksim_conn_new(struct ksim_world *w, uint32_t i);
 struct ksim_conn *ksim_conn_find(const struct ksim_world *w, uint32_t i, uint64_t dial);
 struct ksim_conn *ksim_conn_of_session(const struct ksim_world *w, uint32_t i,
                                        uint64_t id);
+/* Whether the client has closed this connection, or the node of the client is gone. */
+bool ksim_conn_hung_up(const struct ksim_world *w, const struct ksim_conn *c);
 void ksim_conn_close(struct ksim_world *w, uint32_t i, struct ksim_conn *c, bool cut);
+/* RESET: the connection gets a new session. */
+void ksim_conn_reset(struct ksim_world *w, uint32_t i, struct ksim_request *q);
+/* The session of a closed connection has ended: free the connection. */
 void ksim_conn_over(struct ksim_world *w, uint32_t i, struct ksim_conn *c);
-/* Run the command of a connection. */
-void ksim_serve(struct ksim_world *w, uint32_t i, struct ksim_conn *c);
+void ksim_conn_free(struct ksim_node *n, struct ksim_conn *c);
+/* Begin a command. If the connection is busy, the command is KSIM_UNREAD. */
+struct ksim_request *ksim_request_new(struct ksim_node *n, struct ksim_conn *c,
+                                      const struct ksim_command *command,
+                                      sl_ms arrived_ms, sl_ms came_ms);
+/* Return the next request of a connection, or of a node, that has no outcome, or NULL; q is NULL: the first
+ * one. */
+struct ksim_request *ksim_conn_next(const struct ksim_conn *c,
+                                    const struct ksim_request *q);
+struct ksim_request *ksim_request_next(const struct ksim_node *n,
+                                       const struct ksim_request *q);
+/* Return a command of a node that is KSIM_UNREAD, and that its connection can run now; or NULL. */
+struct ksim_request *ksim_request_read(struct ksim_node *n);
+/* Free the requests of a node that were answered. */
+void ksim_request_sweep(struct ksim_node *n);
+/* Return the request of a connection that waits with NOTIFY and this id, or NULL. */
+struct ksim_request *ksim_request_find(const struct ksim_conn *c, struct sl_bytes key,
+                                       struct sl_bytes id);
+/* A keeper lets a request wait: reply QUEUED to one with NOTIFY. */
+void ksim_request_wait(struct ksim_world *w, uint32_t i, struct ksim_request *q,
+                       enum ksim_place place);
+/* Reply QUEUED, unless that was done. */
+void ksim_request_queue(struct ksim_world *w, uint32_t i, struct ksim_request *q);
+/* End a request without a reply. */
+void ksim_request_drop(struct ksim_world *w, uint32_t i, struct ksim_request *q);
+/* Reply to a request: with these bytes; or with the error of a status, or with nil. */
+void ksim_reply(struct ksim_world *w, uint32_t i, struct ksim_request *q,
+                struct sl_bytes reply);
+void ksim_reply_text(struct ksim_world *w, uint32_t i, struct ksim_request *q,
+                     const char *text);
+void ksim_reply_status(struct ksim_world *w, uint32_t i, struct ksim_request *q,
+                       int status);
+/* Send a reply of which the node of the client receives the first part earlier; send the other parts. */
+void ksim_reply_in_parts(struct ksim_world *w, uint32_t i, struct ksim_request *q);
+void ksim_reply_rests(struct ksim_world *w, uint32_t i);
+/* Write a push, or a part of a reply, to the client of a connection. */
+void ksim_push(struct ksim_world *w, uint32_t i, struct ksim_conn *c,
+               struct sl_bytes bytes, bool more);
+
+/* --- keeper_serve.c -------------------------------------------------------------------- */
+
+/* Run a command. */
+void ksim_serve(struct ksim_world *w, uint32_t i, struct ksim_request *q);
+/* The client of a request has left. */
+void ksim_serve_withdraw(struct ksim_world *w, uint32_t i, struct ksim_request *q);
 void ksim_serve_resume_deferred(struct ksim_world *w, uint32_t i);
 /* More of the journal is durable: send the replies that wait for it. */
 void ksim_serve_durable(struct ksim_world *w, uint32_t i);
 /* Send the replies that have waited for the witness. */
 void ksim_serve_noted(struct ksim_world *w, uint32_t i);
 /* This node is no longer the keeper: forward a request whose reply waits for the journal. */
-void ksim_serve_requeue(struct ksim_world *w, uint32_t i, struct ksim_conn *c);
-/* Reply to the command of a connection; write a push or a part of a reply. */
-void ksim_reply(struct ksim_world *w, uint32_t i, struct ksim_conn *c,
-                struct sl_bytes reply);
-void ksim_push(struct ksim_world *w, uint32_t i, const struct ksim_conn *c,
-               struct sl_bytes bytes, bool more);
-/* Reply with the error of a status, or with nil. */
-void ksim_reply_status(struct ksim_world *w, uint32_t i, struct ksim_conn *c,
-                       int status);
+void ksim_serve_requeue(struct ksim_world *w, uint32_t i, struct ksim_request *q);
 /* Handle the effects of the table. */
 void ksim_serve_effects(struct ksim_world *w, uint32_t i);
 /* Ask for the outcome of a commit instead of sending the commit again. */
-void ksim_serve_settle(struct ksim_world *w, uint32_t i, struct ksim_conn *c,
+void ksim_serve_settle(struct ksim_world *w, uint32_t i, struct ksim_request *q,
                        struct sl_bytes id);
-/* Send the rest of replies that were sent in part. */
-void ksim_serve_rests(struct ksim_world *w, uint32_t i);
-/* Pass the request of a connection to the route. */
-void ksim_serve_forward(struct ksim_world *w, uint32_t i, struct ksim_conn *c);
-/* Whether the client has closed this connection, or the node of the client is gone. */
-bool ksim_conn_hung_up(const struct ksim_world *w, const struct ksim_conn *c);
+/* Pass a request to the route. */
+void ksim_serve_forward(struct ksim_world *w, uint32_t i, struct ksim_request *q);
 struct sl_bytes ksim_key(uint32_t key);
 uint32_t ksim_key_of(struct sl_bytes key);
 
 /* Reply to a command when the journal has this position; 0: now. */
-void ksim_serve_acknowledge(struct ksim_world *w, uint32_t i, struct ksim_conn *c,
+void ksim_serve_acknowledge(struct ksim_world *w, uint32_t i, struct ksim_request *q,
                             uint64_t need, const char *text);
 /* If a change of a key is not durable yet, run the command again when it is, and return true. */
-bool ksim_serve_waits_for_others(struct ksim_world *w, uint32_t i, struct ksim_conn *c);
+bool ksim_serve_waits_for_others(struct ksim_world *w, uint32_t i,
+                                 struct ksim_request *q);
 
 /* --- keeper_requests.c ----------------------------------------------------------------- */
 
@@ -618,7 +709,10 @@ bool ksim_serve_waits_for_others(struct ksim_world *w, uint32_t i, struct ksim_c
 struct sl_bytes ksim_id_of(const struct ksim_command *m);
 /* Return the digest of the options that all attempts must have. */
 uint64_t ksim_digest_of(const struct ksim_command *m);
-void ksim_requests_cancel(struct ksim_world *w, uint32_t i, struct ksim_conn *c);
+void ksim_requests_cancel(struct ksim_world *w, uint32_t i, struct ksim_request *q);
+/* A CANCEL has succeeded. If its connection waits for this acquisition, the reply to CANCEL is the outcome. */
+void ksim_requests_cancelled(struct ksim_world *w, uint32_t i,
+                             const struct ksim_request *cancel);
 /* A keeper grants an acquisition, or repeats its grant. */
 void ksim_requests_granted(struct ksim_world *w, uint32_t i,
                            const struct ksim_command *m);
@@ -633,8 +727,8 @@ void ksim_admin_init(struct ksim_world *w);
 /* BREAK and DRAIN, at the keeper. */
 /* All positions of the journal up to this one are durable. */
 void ksim_admin_durable(struct ksim_world *w, uint32_t i, uint64_t durable);
-void ksim_admin_break(struct ksim_world *w, uint32_t i, struct ksim_conn *c);
-void ksim_admin_drain(struct ksim_world *w, uint32_t i, struct ksim_conn *c);
+void ksim_admin_break(struct ksim_world *w, uint32_t i, struct ksim_request *q);
+void ksim_admin_drain(struct ksim_world *w, uint32_t i, struct ksim_request *q);
 /* A client sends BREAK; an operator receives the number in the reply of a keeper. */
 void ksim_admin_asked(struct ksim_world *w, const struct ksim_command *m);
 void ksim_admin_acked(struct ksim_world *w, const struct ksim_command *m, int number,
@@ -667,11 +761,11 @@ bool ksim_is_tx(const struct ksim_command *m);
 void ksim_tx_free(struct ksim_node *n);
 void ksim_tx_lead(struct ksim_world *w, uint32_t i, uint64_t term);
 void ksim_tx_depose(struct ksim_world *w, uint32_t i, uint64_t term);
-void ksim_tx_serve(struct ksim_world *w, uint32_t i, struct ksim_conn *c);
+void ksim_tx_serve(struct ksim_world *w, uint32_t i, struct ksim_request *q);
 void ksim_tx_leave(struct ksim_world *w, uint32_t i, struct ksim_conn *c);
 /* The transaction was lost with its keeper; reply that, if it was. */
 void ksim_tx_lost(struct ksim_conn *c);
-bool ksim_tx_answers_lost(struct ksim_world *w, uint32_t i, struct ksim_conn *c);
+bool ksim_tx_answers_lost(struct ksim_world *w, uint32_t i, struct ksim_request *q);
 void ksim_tx_pump(struct ksim_world *w, uint32_t i);
 sl_ms ksim_tx_due(const struct ksim_node *n);
 void ksim_tx_done(struct ksim_world *w, uint32_t i, const struct ksim_op *op);
@@ -687,8 +781,8 @@ void ksim_limits_ahead(struct ksim_world *w, uint32_t i);
 bool ksim_limits_know(const struct ksim_node *n, sl_ms lease_ms);
 void ksim_limits_want(struct ksim_world *w, uint32_t i, sl_ms lease_ms);
 void ksim_limits_given(struct ksim_node *n, sl_ms now_ms, sl_ms lease_ms);
-void ksim_limits_count(struct ksim_node *n, struct ksim_conn *c, sl_ms lease_ms);
-void ksim_limits_uncount(struct ksim_node *n, struct ksim_conn *c);
+void ksim_limits_count(struct ksim_node *n, struct ksim_request *q, sl_ms lease_ms);
+void ksim_limits_uncount(struct ksim_node *n, struct ksim_request *q);
 
 /* --- keeper_net.c ---------------------------------------------------------------------- */
 
@@ -730,12 +824,33 @@ void ksim_client_ask(struct ksim_world *w, uint32_t c, uint32_t way,
 
 bool ksim_client_dial(struct ksim_world *w, uint32_t c, uint32_t way);
 
+/* The options of a new acquisition. */
+struct ksim_command ksim_client_draw(struct ksim_world *w, uint32_t c);
+/* Return how long a client waits before its next request. */
+int64_t ksim_client_think_us(struct ksim_world *w, const struct ksim_client *x);
+/* Read a grant in the reply to this attempt, which the client sent at this time on its clock. Returns false
+ * if it is not one. */
+bool ksim_client_read(struct ksim_world *w, uint32_t c, uint32_t way,
+                      const struct ksim_command *m, int64_t sent_us, const char *text,
+                      struct ksim_grant *g);
+/* A client begins to hold a grant; acts as its holder: extends it, releases it, or stops. */
+void ksim_client_hold(struct ksim_world *w, uint32_t c, uint32_t way,
+                      struct ksim_hold *h, const struct ksim_grant *g,
+                      const struct ksim_command *m, sl_fence floor);
+void ksim_client_use(struct ksim_world *w, uint32_t c, struct ksim_hold *h);
+/* A node closes a connection: the client will notice that its grants without a lease have ended. */
+void ksim_client_closing(struct ksim_world *w, uint32_t c, uint64_t dial);
+
 /* --- keeper_repeats.c ------------------------------------------------------------------ */
 
 /* A client begins an acquisition. Some get an id. */
 void ksim_repeats_begin(struct ksim_world *w, uint32_t c, struct ksim_command *m);
 /* Repeat or cancel the acquisition whose outcome the client does not know. */
 void ksim_repeats_act(struct ksim_world *w, uint32_t c);
+/* The keeper has changed, or the connection of the client was closed. */
+void ksim_repeats_doubt(struct ksim_world *w, uint32_t c, int64_t most_us);
+/* Request the lease again that the client holds. Returns false if it does not do so now. */
+bool ksim_repeats_again(struct ksim_world *w, uint32_t c);
 /* While an attempt waits, some clients send another one through another node. */
 void ksim_repeats_hurry(struct ksim_world *w, uint32_t c);
 /* A client receives a reply without a grant to ACQUIRE or CANCEL. */
@@ -746,6 +861,27 @@ void ksim_repeats_cancelled(struct ksim_world *w, uint32_t c, uint32_t way,
 /* A client receives a grant. Returns false if it does not use the grant as a new one. */
 bool ksim_repeats_granted(struct ksim_world *w, uint32_t c, uint32_t way,
                           const struct ksim_grant *g);
+
+/* --- keeper_notify.c ------------------------------------------------------------------- */
+
+/* Return the acquisition with this id, or NULL. */
+struct ksim_wait *ksim_notify_find(struct ksim_client *x, const char *id);
+/* Return the grant with this fence that the client holds, or NULL. */
+struct ksim_hold *ksim_notify_hold(struct ksim_client *x, sl_fence fence);
+/* Whether the client waits for an outcome. */
+bool ksim_notify_waits(const struct ksim_client *x);
+void ksim_notify_act(struct ksim_world *w, uint32_t c);
+/* Return when the client has something to do next, if that is before due_us. */
+int64_t ksim_notify_due_us(const struct ksim_client *x, int64_t due_us);
+/* The client receives the reply to ACQUIRE, or to CANCEL; or an outcome. */
+void ksim_notify_answered(struct ksim_world *w, uint32_t c, uint32_t way,
+                          const char *text);
+void ksim_notify_cancelled(struct ksim_world *w, uint32_t c, uint32_t way,
+                           const char *text);
+void ksim_notify_outcome(struct ksim_world *w, uint32_t c, uint32_t way,
+                         const char *text);
+/* The client does not use this connection any more; its session was reset. */
+void ksim_notify_cut(struct ksim_world *w, uint32_t c, uint32_t way);
 
 /* --- keeper_tx_client.c ---------------------------------------------------------------- */
 
@@ -782,6 +918,8 @@ void ksim_pause_event(struct ksim_world *w, const struct sim_event *e);
 
 /* A node becomes the keeper; another one begins to hand over its ledger. */
 void ksim_takeover_begin(struct ksim_world *w, uint32_t i);
+/* A keeper was cut off from etcd. */
+void ksim_takeover_cut_off(struct ksim_world *w, uint32_t i);
 void ksim_takeover_stall(struct ksim_world *w, uint32_t i);
 /* Whether operators break leases, because the keeper has failed; and how they break this grant. */
 bool ksim_takeover_hurries(const struct ksim_world *w);
@@ -822,7 +960,7 @@ bool ksim_members_link(const struct ksim_world *w, uint32_t a, uint32_t b);
 /* --- keeper_audit.c -------------------------------------------------------------------- */
 
 /* A keeper grants a lock, or extends a lease (g is NULL). */
-void ksim_audit_grant(struct ksim_world *w, uint32_t i, const struct ksim_conn *c,
+void ksim_audit_grant(struct ksim_world *w, uint32_t i, const struct ksim_request *q,
                       sl_fence fence, const struct sl_grant *g);
 /* A new keeper has waited for the leases of earlier keepers. */
 void ksim_audit_wait_ended(struct ksim_world *w, uint32_t i);
@@ -879,6 +1017,8 @@ void ksim_rules_not_held(struct ksim_world *w, uint32_t i);
 void ksim_rules_asked(struct ksim_world *w, uint32_t i, const struct sl_guest *g);
 /* The session of a client has left the route of its node. */
 void ksim_rules_left(struct ksim_world *w, uint32_t i, const struct ksim_conn *c);
+/* A node answers a request with NOKEEPER. */
+void ksim_rules_gave_up(struct ksim_world *w, uint32_t i, const struct ksim_request *q);
 /* A node closes the connection of a client without a lease, because it has no route. */
 void ksim_rules_cut_off(struct ksim_world *w, uint32_t i);
 void ksim_rules_wait_ended(struct ksim_world *w, uint32_t i);
@@ -916,7 +1056,7 @@ void ksim_leases_reclaimed_own(struct ksim_world *w, uint32_t i);
 /* A node has no memory for a record. */
 void ksim_leases_lost(struct ksim_world *w, uint32_t i);
 /* A keeper acknowledges a lease of a client of its own node. */
-void ksim_leases_acked(struct ksim_world *w, uint32_t i, const struct ksim_conn *c);
+void ksim_leases_acked(struct ksim_world *w, uint32_t i, const struct ksim_request *q);
 /* Whether a lease was acknowledged although only the keeper knew it. */
 bool ksim_leases_is_alone(struct ksim_world *w, sl_fence fence);
 /* Etcd has written an entry of the journal. */
@@ -936,7 +1076,7 @@ void ksim_leases_received(struct ksim_world *w, uint32_t i, uint32_t from,
                           const struct ksim_before *b);
 /* A keeper has released a grant; the request of a client that left is no longer in the queue. */
 void ksim_leases_ended(struct ksim_world *w, uint32_t i, sl_fence fence);
-void ksim_leases_left(struct ksim_world *w, uint32_t i, const struct ksim_conn *c);
+void ksim_leases_left(struct ksim_world *w, uint32_t i, const struct ksim_request *q);
 /* A new keeper has waited for earlier leases. */
 void ksim_leases_waited(struct ksim_world *w, uint32_t i);
 /* After a loop iteration of a node. */

@@ -49,13 +49,13 @@ static uint64_t need_all(struct ksim_node *n, const struct sl_bytes *key)
     return position;
 }
 
-static void acknowledge(struct ksim_world *w, uint32_t i, struct ksim_conn *c,
+static void acknowledge(struct ksim_world *w, uint32_t i, struct ksim_request *q,
                         uint64_t need, int number)
 {
     char text[64];
     snprintf(text, sizeof text, ":%d\r\n %" PRIu64 " %" PRIu64, number,
-             c->command.number, w->nodes[i].f.guests.term);
-    ksim_serve_acknowledge(w, i, c, need, text);
+             q->command.number, w->nodes[i].f.guests.term);
+    ksim_serve_acknowledge(w, i, q, need, text);
 }
 
 /* Whether a command that this keeper executes can have a lasting effect. */
@@ -102,10 +102,10 @@ void ksim_admin_durable(struct ksim_world *w, uint32_t i, uint64_t durable)
     n->later_count = kept;
 }
 
-void ksim_admin_break(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
+void ksim_admin_break(struct ksim_world *w, uint32_t i, struct ksim_request *q)
 {
     struct ksim_node *n = &w->nodes[i];
-    const struct ksim_command *m = &c->command;
+    const struct ksim_command *m = &q->command;
     struct sl_now now = ksim_node_now(w, i);
     struct sl_bytes key = ksim_key(m->key);
     struct ksim_broken *b = broken_of(w, m->fence);
@@ -114,7 +114,7 @@ void ksim_admin_break(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
     int number = sl_table_break(n->table, now, key, m->fence, m->yes != 0, &past);
     if (number == 0) {
         ksim_rules_not_held(w, i);
-        if (!ksim_serve_waits_for_others(w, i, c)) acknowledge(w, i, c, 0, 0);
+        if (!ksim_serve_waits_for_others(w, i, q)) acknowledge(w, i, q, 0, 0);
         return;
     }
     KSIM_TRACE(w, "n%u breaks fence %" PRIu64 ": %d", i + 1, m->fence, number);
@@ -131,13 +131,13 @@ void ksim_admin_break(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
     sl_guests_broke(&n->f.guests, now.ms, m->fence, number == 2);
     uint64_t need = need_all(n, &key);
     if (number == 2) end_later(w, i, m->fence, need);
-    acknowledge(w, i, c, need, number);
+    acknowledge(w, i, q, need, number);
 }
 
-void ksim_admin_drain(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
+void ksim_admin_drain(struct ksim_world *w, uint32_t i, struct ksim_request *q)
 {
     struct ksim_node *n = &w->nodes[i];
-    const struct ksim_command *m = &c->command;
+    const struct ksim_command *m = &q->command;
     struct ksim_drain *d = &w->admin.drains[m->pattern];
     sl_keeper_journal_change(&n->f.journal, ksim_node_now(w, i).ms);
     int status = sl_table_drain(n->table, ksim_pattern(m->pattern), m->yes != 0);
@@ -150,7 +150,7 @@ void ksim_admin_drain(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
         if (m->yes != 0) d->is_off = false;
         else d->is_on = false;
     }
-    acknowledge(w, i, c, need_all(n, NULL), status == SLUICE_OK);
+    acknowledge(w, i, q, need_all(n, NULL), status == SLUICE_OK);
 }
 
 /* ---- what operators know ---- */

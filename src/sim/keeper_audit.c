@@ -45,24 +45,32 @@ static uint32_t node_of(uint32_t i, const struct ksim_conn *c)
     return c->is_guest ? c->guest.node : i + 1;
 }
 
+/* An acquisition that was repeated has the position of one of its attempts. */
+static bool is_repeated(const struct ksim_world *w, const struct ksim_command *m)
+{
+    return m->id[0] != '\0' &&
+           w->attempts[strtoull(m->id, NULL, 16) % KSIM_REQUESTS] > 1;
+}
+
 /* Waiters are granted in the order of their arrival at their nodes, also if the keeper or a link has
  * changed since. (The keeper does not know how long a request was on its way, so waiters of different
  * nodes may change places if they arrived at about the same time.) */
-static void check_order(struct ksim_world *w, uint32_t i, const struct ksim_conn *c)
+static void check_order(struct ksim_world *w, uint32_t i, const struct ksim_request *q)
 {
-    const struct ksim_command *m = &c->command;
-    const struct sl_list *all = &w->nodes[i].conns;
+    const struct ksim_command *m = &q->command;
+    const struct ksim_request *o = NULL;
     int64_t arrived_us = w->arrived_us[m->number % KSIM_REQUESTS];
-    if (m->shared != 0 || m->steal != 0) return;
-    for (const struct sl_list *x = all->next; x != all; x = x->next) {
-        const struct ksim_conn *o = sl_container_of(x, const struct ksim_conn, all);
+    if (m->shared != 0 || m->steal != 0 || is_repeated(w, m)) return;
+    while ((o = ksim_request_next(&w->nodes[i], o)) != NULL) {
         const struct ksim_command *other = &o->command;
-        if (o == c || !o->open || o->place != KSIM_IN_TABLE || o->deferred ||
+        if (o == q || o->place != KSIM_IN_TABLE || o->deferred ||
             other->key != m->key || other->priority < m->priority ||
-            other->shared != 0 || other->units > m->units || other->id[0] != '\0')
+            other->shared != 0 || other->units > m->units || is_repeated(w, other))
             continue;
-        bool same_node = node_of(i, o) == node_of(i, c);
-        int64_t overtake_ms = same_node ? OVERTAKE_MS : OVERTAKE_NODE_MS;
+        bool same_node = node_of(i, o->c) == node_of(i, q->c);
+        /* The keeper may know the position of an acquisition with an id from before a link broke. */
+        bool exact = same_node && m->id[0] == '\0' && other->id[0] == '\0';
+        int64_t overtake_ms = exact ? OVERTAKE_MS : OVERTAKE_NODE_MS;
         int64_t earlier_us = arrived_us - w->arrived_us[other->number % KSIM_REQUESTS];
         if (earlier_us > overtake_ms * 1000 &&
             (same_node || !w->checker.without_clocks))
@@ -74,12 +82,13 @@ static void check_order(struct ksim_world *w, uint32_t i, const struct ksim_conn
 }
 
 /* The time in the reply includes the time that the request has waited at its node. */
-static void check_waited(struct ksim_world *w, const struct ksim_conn *c,
+static void check_waited(struct ksim_world *w, const struct ksim_request *q,
                          sl_ms waited_ms)
 {
-    const struct ksim_command *m = &c->command;
+    const struct ksim_command *m = &q->command;
     int64_t us = w->now_us - w->arrived_us[m->number % KSIM_REQUESTS];
     if ((w->faults & 1ull << KSIM_FAULT_PAUSE) != 0) return;
+
     if (waited_ms + WAITED_LESS_MS < us / 1000 - us / 500000 ||
         waited_ms - 2 > us / 1000 + us / 500000)
         KSIM_WRONG(
@@ -87,29 +96,29 @@ static void check_waited(struct ksim_world *w, const struct ksim_conn *c,
             m->key, m->number, us / 1000, waited_ms);
 }
 
-void ksim_audit_grant(struct ksim_world *w, uint32_t i, const struct ksim_conn *c,
+void ksim_audit_grant(struct ksim_world *w, uint32_t i, const struct ksim_request *q,
                       sl_fence fence, const struct sl_grant *g)
 {
     const struct ksim_node *n = &w->nodes[i];
     ksim_mix(w, fence);
     check_authority(w, i, n->f.guests.term, g != NULL);
-    ksim_admin_granted(w, i, c->command.key, fence, g);
-    ksim_rules_grant(w, i, fence, c->command.lease_ms);
-    ksim_leases_granted(w, i, c->command.key, fence, g != NULL);
+    ksim_admin_granted(w, i, q->command.key, fence, g);
+    ksim_rules_grant(w, i, fence, q->command.lease_ms);
+    ksim_leases_granted(w, i, q->command.key, fence, g != NULL);
     if (g == NULL) return;
     if (n->invalid_term == n->f.guests.term)
         KSIM_WRONG(w, "n%u grants, although it cannot read the journal", i + 1);
-    if (c->command.id[0] == '\0') check_order(w, i, c);
-    check_waited(w, c, g->waited_ms);
-    uint32_t node = node_of(i, c) - 1;
+    check_order(w, i, q);
+    check_waited(w, q, g->waited_ms);
+    uint32_t node = node_of(i, q->c) - 1;
     w->made[ksim_slot(fence, KSIM_MADE)] = (struct ksim_made){
         .fence = fence,
         .term = n->f.guests.term,
-        .number = c->command.number,
+        .number = q->command.number,
         /* Nobody withdraws a grant with an id: its client repeats or cancels the request. */
-        .delivered = c->command.id[0] != '\0',
+        .delivered = q->command.id[0] != '\0',
         .node = node,
-        .life = w->arrived_life[c->command.number % KSIM_REQUESTS]};
+        .life = w->arrived_life[q->command.number % KSIM_REQUESTS]};
 }
 
 void ksim_audit_replayed(struct ksim_world *w, uint32_t i, sl_fence fence)
@@ -214,6 +223,7 @@ static void check_witness(struct ksim_world *w, uint32_t i, const struct ksim_gr
         return;
     for (uint32_t o = 0; o < w->node_count; o++)
         if (o != g->node && (w->nodes[o].killed_us > g->acked_us - STARTED_US ||
+                             w->nodes[o].started_us > g->acked_us - STARTED_US ||
                              !has_reported(w, i, o)))
             return;
     if (!sl_table_inspect_grant(w->nodes[i].table, ksim_node_now(w, i),
@@ -279,12 +289,9 @@ void ksim_audit_delivered(struct ksim_world *w, sl_fence fence)
 /* Whether a request still waits for its reply. */
 static bool is_pending(const struct ksim_world *w, uint32_t node, uint64_t number)
 {
-    const struct sl_list *all = &w->nodes[node].conns;
-    for (const struct sl_list *x = all->next; x != all; x = x->next) {
-        const struct ksim_conn *c = sl_container_of(x, const struct ksim_conn, all);
-        if (c->open && !c->is_guest && c->busy && c->command.number == number)
-            return true;
-    }
+    const struct ksim_request *q = NULL;
+    while ((q = ksim_request_next(&w->nodes[node], q)) != NULL)
+        if (!q->c->is_guest && q->command.number == number) return true;
     return false;
 }
 

@@ -14,7 +14,7 @@ int64_t ksim_client_clock(const struct ksim_world *w, uint32_t c)
 
 bool ksim_client_is_busy(const struct ksim_client *c)
 {
-    return c->ways[0].busy || c->ways[1].busy;
+    return c->ways[0].busy || c->ways[1].busy || ksim_notify_waits(c);
 }
 
 /* Wake the client after this time; an earlier timer stays. */
@@ -37,11 +37,12 @@ void ksim_client_init(struct ksim_world *w, uint32_t c)
         x->ignores = sl_random_maybe(r, 3000);
     }
     ksim_operator_init(w, c);
+    x->notifies = ksim_has_fault(w, KSIM_FAULT_NOTIFY) && !x->runs_tx &&
+                  !x->operator.is && sl_random_maybe(r, 7000);
     ksim_client_wake(w, c, sl_random_between(r, 0, 1000000));
 }
 
-/* Return how long a client waits before its next request. */
-static int64_t think_us(struct ksim_world *w, const struct ksim_client *x)
+int64_t ksim_client_think_us(struct ksim_world *w, const struct ksim_client *x)
 {
     sl_ms most = w->think_ms;
     if (x->operator.is && !w->healed) most = ksim_takeover_hurries(w) ? 300 : 1500;
@@ -79,6 +80,7 @@ static void forget_way(struct ksim_world *w, uint32_t c, uint32_t way)
     }
     if (x->runs_tx) ksim_tx_client_cut(w, c);
     if (x->operator.is) ksim_operator_cut(w, c);
+    if (x->notifies) ksim_notify_cut(w, c, way);
     y->dial = 0;
     y->busy = false;
     y->part[0] = '\0';
@@ -108,13 +110,24 @@ bool ksim_client_dial(struct ksim_world *w, uint32_t c, uint32_t way)
     return true;
 }
 
+static void close_hold(struct ksim_world *w, const struct ksim_hold *h, uint64_t dial)
+{
+    if (h->is && h->lease_ms == 0 && h->dial == dial)
+        ksim_checker_closing(&w->checker, h->fence);
+}
+
+void ksim_client_closing(struct ksim_world *w, uint32_t c, uint64_t dial)
+{
+    const struct ksim_client *x = &w->clients[c];
+    close_hold(w, &x->hold, dial);
+    for (uint32_t k = 0; k < KSIM_WAITS; k++) close_hold(w, &x->waits[k].hold, dial);
+}
+
 void ksim_client_cut(struct ksim_world *w, uint32_t client, uint32_t way, uint64_t d)
 {
     struct ksim_way *x = &w->clients[client].ways[way];
-    const struct ksim_hold *h = &w->clients[client].hold;
     if (x->dial != d) return;
-    if (h->is && h->lease_ms == 0 && h->dial == d)
-        ksim_checker_closing(&w->checker, h->fence);
+    ksim_client_closing(w, client, d);
     int64_t at = w->now_us + ksim_net_delay(w);
     if (at <= x->in_us) at = x->in_us + 1;
     x->in_us = at;
@@ -132,6 +145,7 @@ void ksim_client_closed(struct ksim_world *w, const struct sim_event *e)
                w->clients[c].ways[way].node + 1);
     forget_way(w, c, way);
     ksim_client_wake(w, c, sl_random_between(&w->random, 0, 300000));
+    ksim_repeats_doubt(w, c, 300000);
 }
 
 void ksim_client_send(struct ksim_world *w, const struct ksim_conn *c,
@@ -166,10 +180,10 @@ void ksim_client_request(struct ksim_world *w, const struct sim_event *e)
         return;
     }
     struct ksim_conn *c = ksim_conn_find(w, e->node, e->number);
+    struct ksim_command m;
+    memcpy(&m, e->bytes, sizeof m);
     if (c == NULL) {
         /* The first request of a connection opens it. */
-        struct ksim_command m;
-        memcpy(&m, e->bytes, sizeof m);
         if (m.first == 0) {
             ksim_client_cut(w, client, way, e->number);
             return;
@@ -179,17 +193,14 @@ void ksim_client_request(struct ksim_world *w, const struct sim_event *e)
         c->way = way;
         c->dial = e->number;
     }
-    if (c->busy) {
+    if (c->request != NULL) {
         KSIM_WRONG(w, "c%u sends two requests at once", client + 1);
         return;
     }
-    memcpy(&c->command, e->bytes, sizeof c->command);
-    c->busy = true;
-    c->deferred = false;
-    c->arrived_ms = ksim_node_now(w, e->node).ms;
-    w->arrived_us[c->command.number % KSIM_REQUESTS] = w->now_us;
-    w->arrived_life[c->command.number % KSIM_REQUESTS] = w->nodes[e->node].life;
-    ksim_serve(w, e->node, c);
+    w->arrived_us[m.number % KSIM_REQUESTS] = w->now_us;
+    w->arrived_life[m.number % KSIM_REQUESTS] = w->nodes[e->node].life;
+    sl_ms now_ms = ksim_node_now(w, e->node).ms;
+    ksim_serve(w, e->node, ksim_request_new(&w->nodes[e->node], c, &m, now_ms, now_ms));
     ksim_node_settle(w, e->node);
 }
 
@@ -220,8 +231,12 @@ void ksim_client_ask(struct ksim_world *w, uint32_t c, uint32_t way,
                     sl_random_between(&w->random, 1000000, 10000000);
     if (command->verb == KSIM_BREAK) ksim_admin_asked(w, command);
     y->floor = k->highest[command->key];
+    uint8_t *attempts = &w->attempts[strtoull(command->id, NULL, 16) % KSIM_REQUESTS];
+    if (command->verb == KSIM_ACQUIRE && *attempts < 2) ++*attempts;
     if (command->verb == KSIM_ACQUIRE && command->id[0] != '\0')
-        y->floor = w->clients[c].repeat.floor;
+        y->floor = w->clients[c].notifies
+                       ? ksim_notify_find(&w->clients[c], command->id)->floor
+                       : w->clients[c].repeat.floor;
     y->floor_alone = k->highest_alone[command->key];
     if (w->setup.trace) ksim_trace_command(w, c, y->node, &y->command);
     struct sim_event e = {.type = SIM_EVENT_REQUEST, .byte_count = sizeof y->command};
@@ -236,9 +251,9 @@ static sl_ms draw_lease(struct ksim_world *w)
     return sl_random_between(&w->random, w->lease_min_ms, w->lease_max_ms);
 }
 
-static void acquire(struct ksim_world *w, uint32_t c)
+struct ksim_command ksim_client_draw(struct ksim_world *w, uint32_t c)
 {
-    struct ksim_client *x = &w->clients[c];
+    const struct ksim_client *x = &w->clients[c];
     struct sl_random *r = &w->random;
     struct ksim_command m = {.verb = KSIM_ACQUIRE,
                              .key = sl_random_below(r, w->key_count),
@@ -268,7 +283,13 @@ static void acquire(struct ksim_world *w, uint32_t c)
         m.units = 1 + sl_random_below(r, 2);
     }
     if (ksim_kind_of(m.key) == KSIM_SHARES) m.shared = sl_random_maybe(r, 7000);
-    if (x->role == KSIM_ROLE_USER) ksim_repeats_begin(w, c, &m);
+    return m;
+}
+
+static void acquire(struct ksim_world *w, uint32_t c)
+{
+    struct ksim_command m = ksim_client_draw(w, c);
+    if (w->clients[c].role == KSIM_ROLE_USER) ksim_repeats_begin(w, c, &m);
     ksim_client_ask(w, c, 0, &m);
 }
 
@@ -282,11 +303,10 @@ static void extend(struct ksim_world *w, uint32_t c, uint32_t way,
     ksim_client_ask(w, c, way, &m);
 }
 
-static void keep_old(struct ksim_world *w, uint32_t c)
+static void keep_old(struct ksim_world *w, uint32_t c, const struct ksim_hold *h)
 {
-    struct ksim_client *x = &w->clients[c];
-    if (x->hold.lease_ms == 0) return;
-    x->old[sl_random_below(&w->random, KSIM_OLD)] = x->hold;
+    if (h->lease_ms == 0) return;
+    w->clients[c].old[sl_random_below(&w->random, KSIM_OLD)] = *h;
 }
 
 static void reset(struct ksim_world *w, uint32_t c)
@@ -295,26 +315,25 @@ static void reset(struct ksim_world *w, uint32_t c)
 }
 
 /* The client stops using its lock, and sends RELEASE or RESET, or lets the lease expire. */
-static void release(struct ksim_world *w, uint32_t c, uint32_t way)
+static void release(struct ksim_world *w, uint32_t c, uint32_t way, struct ksim_hold *h)
 {
-    struct ksim_client *x = &w->clients[c];
-    struct ksim_command m = {
-        .verb = KSIM_RELEASE, .key = x->hold.key, .fence = x->hold.fence};
-    if (x->hold.id[0] != '\0' && sl_random_maybe(&w->random, 2000)) {
+    const struct ksim_client *x = &w->clients[c];
+    struct ksim_command m = {.verb = KSIM_RELEASE, .key = h->key, .fence = h->fence};
+    if (h->moves || (h->id[0] != '\0' && sl_random_maybe(&w->random, 2000))) {
         m.verb = KSIM_CANCEL;
-        strcpy(m.id, x->hold.id);
+        strcpy(m.id, h->id);
     }
-    bool expires = x->hold.lease_ms > 0 && x->role == KSIM_ROLE_USER &&
+    bool expires = h->lease_ms > 0 && x->role == KSIM_ROLE_USER &&
                    sl_random_maybe(&w->random, 1000);
     /* A known gap: if the keeper fails, or is cut off from a node, before it has reported the
      * release, that node may hand over the released lease although the keeper has granted the lock
      * to another client. Both grants are in the table of the next keeper, and both can be extended. */
-    if (expires || ksim_has_fault(w, KSIM_FAULT_REUSE)) keep_old(w, c);
-    struct ksim_grant *g = ksim_checker_find(&w->checker, x->hold.fence);
+    if (expires || ksim_has_fault(w, KSIM_FAULT_REUSE)) keep_old(w, c, h);
+    struct ksim_grant *g = ksim_checker_find(&w->checker, h->fence);
     if (g != NULL && !expires) g->given_up = true;
-    ksim_checker_doubt(&w->checker, x->hold.fence, !expires);
-    x->hold.is = false;
-    bool resets = x->hold.lease_ms == 0 && way == 0 &&
+    ksim_checker_doubt(&w->checker, h->fence, !expires);
+    h->is = false;
+    bool resets = h->lease_ms == 0 && way == 0 && !x->notifies &&
                   sl_random_maybe(&w->random, 2000);
     if (resets) reset(w, c);
     else if (!expires) ksim_client_ask(w, c, way, &m);
@@ -330,11 +349,9 @@ static int64_t extend_after(struct ksim_world *w, sl_ms lease_ms)
     return sl_random_between(&w->random, 0, most_us < LONG_US ? most_us : LONG_US);
 }
 
-static void plan(struct ksim_world *w, uint32_t c)
+static void plan(struct ksim_world *w, uint32_t c, struct ksim_hold *h)
 {
-    struct ksim_client *x = &w->clients[c];
     struct sl_random *r = &w->random;
-    struct ksim_hold *h = &x->hold;
     int64_t now_us = ksim_client_clock(w, c);
     int64_t lease_us = h->lease_ms * 1000;
     h->extend_us = lease_us == 0 ? INT64_MAX : now_us + extend_after(w, h->lease_ms);
@@ -364,11 +381,12 @@ static int64_t deadline(int64_t sent_us, sl_ms ms)
     return sent_us + ms * 998;
 }
 
-static void granted(struct ksim_world *w, uint32_t c, uint32_t way, const char *text)
+bool ksim_client_read(struct ksim_world *w, uint32_t c, uint32_t way,
+                      const struct ksim_command *m, int64_t sent_us, const char *text,
+                      struct ksim_grant *g)
 {
-    struct ksim_client *x = &w->clients[c];
+    const struct ksim_client *x = &w->clients[c];
     const struct ksim_way *y = &x->ways[way];
-    const struct ksim_command *m = &y->command;
     uint64_t fence, number, term;
     int64_t lease_ms, waited_ms;
     int count, overlaps, replay;
@@ -379,44 +397,69 @@ static void granted(struct ksim_world *w, uint32_t c, uint32_t way, const char *
                &term) != 8 ||
         number != m->number || m->verb != KSIM_ACQUIRE) {
         KSIM_WRONG(w, "c%u receives a grant for another request", c + 1);
-        return;
+        return false;
     }
     if (replay != 0 ? m->id[0] == '\0' || (lease_ms > 0) != (m->lease_ms > 0)
                     : lease_ms != m->lease_ms)
         KSIM_WRONG(w, "c%u receives a lease of another length", c + 1);
-    const struct ksim_grant g = {.key = m->key,
-                                 .client = c,
-                                 .fence = fence,
-                                 .id = strtoull(m->id, NULL, 16),
-                                 .units = m->units,
-                                 .shared = m->shared != 0,
-                                 .leased = lease_ms > 0,
-                                 .overlapping = overlaps != 0,
-                                 .held = true,
-                                 .closing = ksim_conn_find(w, y->node, y->dial) == NULL,
-                                 .received_us = w->now_us,
-                                 .clock = &x->clock,
-                                 .until_us = deadline(y->sent_us, waited_ms + lease_ms),
-                                 .lease_ms = lease_ms,
-                                 .term = term,
-                                 .node = y->node,
-                                 .life = y->life,
-                                 .at_keeper = w->nodes[y->node].f.route.leads,
-                                 .elsewhere = w->nodes[y->node].f.route.leads};
-    if (m->id[0] != '\0' && !ksim_repeats_granted(w, c, way, &g)) return;
+    *g = (struct ksim_grant){.key = m->key,
+                             .client = c,
+                             .fence = fence,
+                             .id = strtoull(m->id, NULL, 16),
+                             .units = m->units,
+                             .shared = m->shared != 0,
+                             .leased = lease_ms > 0,
+                             .overlapping = overlaps != 0,
+                             .held = true,
+                             .closing = ksim_conn_find(w, y->node, y->dial) == NULL,
+                             .received_us = w->now_us,
+                             .clock = &x->clock,
+                             .until_us = deadline(sent_us, waited_ms + lease_ms),
+                             .lease_ms = lease_ms,
+                             .term = term,
+                             .node = y->node,
+                             .life = y->life,
+                             .at_keeper = w->nodes[y->node].f.route.leads,
+                             .elsewhere = w->nodes[y->node].f.route.leads};
+    return true;
+}
+
+void ksim_client_hold(struct ksim_world *w, uint32_t c, uint32_t way,
+                      struct ksim_hold *h, const struct ksim_grant *g,
+                      const struct ksim_command *m, sl_fence floor)
+{
     w->counts.grants++;
+    *h = (struct ksim_hold){.is = true,
+                            .key = g->key,
+                            .fence = g->fence,
+                            .lease_ms = g->lease_ms,
+                            .dial = w->clients[c].ways[way].dial,
+                            .until_us = g->until_us,
+                            .asked = *m};
+    strcpy(h->id, m->id);
+    ksim_checker_granted(&w->checker, g, floor, w->now_us);
+    plan(w, c, h);
+}
+
+static void granted(struct ksim_world *w, uint32_t c, uint32_t way, const char *text)
+{
+    struct ksim_client *x = &w->clients[c];
+    const struct ksim_way *y = &x->ways[way];
+    const struct ksim_command *m = &y->command;
+    struct ksim_grant g;
+    if (!ksim_client_read(w, c, way, m, y->sent_us, text, &g)) return;
+    if (m->id[0] != '\0' && !ksim_repeats_granted(w, c, way, &g)) return;
     if (m->steal) w->counts.steals++;
-    x->hold = (struct ksim_hold){.is = true,
-                                 .key = m->key,
-                                 .fence = fence,
-                                 .lease_ms = lease_ms,
-                                 .dial = y->dial,
-                                 .until_us = g.until_us};
-    strcpy(x->hold.id, m->id);
-    ksim_checker_granted(&w->checker, &g, y->floor, w->now_us);
-    plan(w, c);
+    const struct ksim_command asked = *m;
+    ksim_client_hold(w, c, way, &x->hold, &g, &asked, y->floor);
     if (x->role == KSIM_ROLE_TRIES) x->role = KSIM_ROLE_DONE;
     set_aside(w, c);
+}
+
+/* Return the grant with this fence that the client uses, or NULL. */
+static struct ksim_hold *hold_of(struct ksim_client *x, sl_fence fence)
+{
+    return x->hold.is && x->hold.fence == fence ? &x->hold : ksim_notify_hold(x, fence);
 }
 
 static void extended(struct ksim_world *w, uint32_t c, uint32_t way, const char *text)
@@ -430,7 +473,7 @@ static void extended(struct ksim_world *w, uint32_t c, uint32_t way, const char 
         return;
     }
     w->counts.extends++;
-    bool believes = x->hold.is && x->hold.fence == y->command.fence;
+    struct ksim_hold *h = hold_of(x, y->command.fence);
     const struct ksim_grant g = {.fence = y->command.fence,
                                  .until_us = deadline(y->sent_us, left_ms),
                                  .lease_ms = y->command.lease_ms,
@@ -439,11 +482,11 @@ static void extended(struct ksim_world *w, uint32_t c, uint32_t way, const char 
                                  .life = y->life,
                                  .at_keeper = w->nodes[y->node].f.route.leads,
                                  .elsewhere = w->nodes[y->node].f.route.leads};
-    ksim_checker_extended(&w->checker, &g, believes, y->floor_alone, w->now_us);
-    if (!believes) return;
-    if (g.until_us > x->hold.until_us) x->hold.until_us = g.until_us;
-    x->hold.lease_ms = g.lease_ms;
-    x->hold.extend_us = ksim_client_clock(w, c) + extend_after(w, g.lease_ms);
+    ksim_checker_extended(&w->checker, &g, h != NULL, y->floor_alone, w->now_us);
+    if (h == NULL) return;
+    if (g.until_us > h->until_us) h->until_us = g.until_us;
+    h->lease_ms = g.lease_ms;
+    h->extend_us = ksim_client_clock(w, c) + extend_after(w, g.lease_ms);
 }
 
 /* An error: NOKEEPER, RECOVERING, LOST or another one. */
@@ -459,28 +502,35 @@ static void failed(struct ksim_world *w, uint32_t c, uint32_t way, const char *t
         ksim_admin_refused(w, m, term);
     if (m->verb != KSIM_EXTEND || sscanf(text, "-LOST %" SCNu64, &term) != 1) return;
     ksim_checker_lost(&w->checker, m->fence, term, w->now_us);
-    if (!x->hold.is || x->hold.fence != m->fence) return;
-    if (ksim_has_fault(w, KSIM_FAULT_OPERATE)) keep_old(w, c); /* It may be broken. */
+    struct ksim_hold *h = hold_of(x, m->fence);
+    if (h == NULL) return;
+    if (ksim_has_fault(w, KSIM_FAULT_OPERATE))
+        keep_old(w, c, h); /* It may be broken. */
     ksim_checker_doubt(&w->checker, m->fence, false);
-    x->hold.is = false;
+    h->is = false;
 }
 
-static void pushed(struct ksim_world *w, uint32_t c, const char *text)
+static void pushed(struct ksim_world *w, uint32_t c, uint32_t way, const char *text)
 {
     struct ksim_client *x = &w->clients[c];
+    if (strncmp(text, ">OUTCOME ", 9) == 0) {
+        ksim_notify_outcome(w, c, way, text + 9);
+        return;
+    }
     bool stolen = strncmp(text, ">STOLEN", 7) == 0;
     uint64_t fence = strtoull(strchr(text, ' '), NULL, 10);
     if (stolen) ksim_checker_doubt(&w->checker, fence, true);
     if (stolen && x->extra.fence == fence) x->extra.is = false;
-    if (!x->hold.is || x->hold.fence != fence) return;
+    struct ksim_hold *h = hold_of(x, fence);
+    if (h == NULL) return;
     if (stolen) {
-        bool loose = x->hold.lease_ms == 0;
-        x->hold.is = false;
+        bool loose = h->lease_ms == 0;
+        h->is = false;
         if (loose)
-            ksim_client_hang_up(w, c, 0, false); /* It ends with the connection. */
+            ksim_client_hang_up(w, c, way, false); /* It ends with the connection. */
     } else if (!x->ignores)
-        x->hold.release_us = ksim_client_clock(w, c) +
-                             sl_random_between(&w->random, 0, 200000);
+        h->release_us = ksim_client_clock(w, c) +
+                        sl_random_between(&w->random, 0, 200000);
 }
 
 static void handle_reply(struct ksim_world *w, uint32_t c, uint32_t way,
@@ -498,6 +548,15 @@ static void handle_reply(struct ksim_world *w, uint32_t c, uint32_t way,
     if (y->command.verb == KSIM_RESET) {
         if (strcmp(text, "+OK\r\n") != 0)
             KSIM_WRONG(w, "c%u receives the reply to another request", c + 1);
+        if (w->clients[c].notifies) ksim_notify_cut(w, c, way);
+        return;
+    }
+    if (w->clients[c].notifies && y->command.verb == KSIM_ACQUIRE) {
+        ksim_notify_answered(w, c, way, text);
+        return;
+    }
+    if (w->clients[c].notifies && y->command.verb == KSIM_CANCEL) {
+        ksim_notify_cancelled(w, c, way, text);
         return;
     }
     if (y->command.verb == KSIM_CANCEL) {
@@ -533,7 +592,7 @@ void ksim_client_received(struct ksim_world *w, const struct sim_event *e)
     char whole[sizeof y->part + 160];
     if (y->dial != e->number) return;
     if (e->bytes[0] == '>') {
-        pushed(w, c, e->bytes);
+        pushed(w, c, way, e->bytes);
         ksim_client_act(w, c);
         return;
     }
@@ -551,7 +610,7 @@ void ksim_client_received(struct ksim_world *w, const struct sim_event *e)
                (int)strcspn(whole, "\n"), whole);
     y->busy = false;
     handle_reply(w, c, way, whole);
-    x->next_us = ksim_client_clock(w, c) + think_us(w, x);
+    x->next_us = ksim_client_clock(w, c) + ksim_client_think_us(w, x);
     ksim_client_act(w, c);
 }
 
@@ -573,28 +632,27 @@ static void check_patience(struct ksim_world *w, uint32_t c)
     }
 }
 
-/* Use the lease of the client: extend it, release it, or stop. */
-static void use_hold(struct ksim_world *w, uint32_t c)
+void ksim_client_use(struct ksim_world *w, uint32_t c, struct ksim_hold *h)
 {
     struct ksim_client *x = &w->clients[c];
     int64_t now_us = ksim_client_clock(w, c);
-    if (x->hold.lease_ms > 0 && now_us >= x->hold.until_us) {
-        keep_old(w, c);
-        ksim_checker_doubt(&w->checker, x->hold.fence, false);
-        x->hold.is = false;
+    if (h->lease_ms > 0 && now_us >= h->until_us) {
+        keep_old(w, c, h);
+        ksim_checker_doubt(&w->checker, h->fence, false);
+        h->is = false;
         return;
     }
-    bool loose = x->hold.lease_ms == 0;
+    bool loose = h->lease_ms == 0;
     uint32_t way = !loose && ksim_has_fault(w, KSIM_FAULT_SIDE) &&
                            sl_random_maybe(&w->random, 5000)
                        ? 1
                        : 0;
-    if (x->ways[way].busy ||
-        (now_us < x->hold.release_us && now_us < x->hold.extend_us))
-        return;
+    if (x->notifies && loose && !h->moves) way = x->ways[0].dial == h->dial ? 0 : 1;
+    else if (x->notifies && x->ways[way].busy) way = 1 - way;
+    if (x->ways[way].busy || (now_us < h->release_us && now_us < h->extend_us)) return;
     if (!ksim_client_dial(w, c, way)) return;
-    if (now_us >= x->hold.release_us || x->role != KSIM_ROLE_USER) release(w, c, way);
-    else extend(w, c, way, &x->hold);
+    if (now_us >= h->release_us || x->role != KSIM_ROLE_USER) release(w, c, way, h);
+    else extend(w, c, way, h);
 }
 
 /* The lease that was set aside expires; or the client uses it again. */
@@ -660,7 +718,7 @@ static void make_request(struct ksim_world *w, uint32_t c)
         else if (x->repeat.command.verb != 0) ksim_repeats_act(w, c);
         else acquire(w, c);
     }
-    x->next_us = ksim_client_clock(w, c) + think_us(w, x);
+    x->next_us = ksim_client_clock(w, c) + ksim_client_think_us(w, x);
 }
 
 /* Return when the client has something to do next. */
@@ -676,10 +734,23 @@ static int64_t sleep_us(struct ksim_world *w, uint32_t c)
         if (x->hold.extend_us < due_us) due_us = x->hold.extend_us;
         if (x->hold.lease_ms > 0 && x->hold.until_us < due_us)
             due_us = x->hold.until_us;
-    } else if (!busy && x->next_us < due_us) due_us = x->next_us;
+    } else if (x->notifies) due_us = ksim_notify_due_us(x, due_us);
+    else if (!busy && x->next_us < due_us) due_us = x->next_us;
     /* A client that cannot send now tries again soon. */
     int64_t soon_us = sl_random_between(&w->random, 1000, 50000);
     return due_us > now_us ? due_us - now_us + 1 : soon_us;
+}
+
+/* What a client does that uses one lock at a time. */
+static void act_alone(struct ksim_world *w, uint32_t c)
+{
+    struct ksim_client *x = &w->clients[c];
+    ksim_repeats_hurry(w, c);
+    use_extra(w, c);
+    int64_t now_us = ksim_client_clock(w, c);
+    if (x->hold.is && ksim_repeats_again(w, c)) return;
+    if (x->hold.is) ksim_client_use(w, c, &x->hold);
+    else if (!x->ways[0].busy && now_us >= x->next_us) make_request(w, c);
 }
 
 void ksim_client_act(struct ksim_world *w, uint32_t c)
@@ -693,10 +764,7 @@ void ksim_client_act(struct ksim_world *w, uint32_t c)
     /* A transaction holds its locks until it ends. */
     if (x->runs_tx && x->role == KSIM_ROLE_QUIET && !x->ways[0].busy)
         ksim_client_hang_up(w, c, 0, false);
-    ksim_repeats_hurry(w, c);
-    use_extra(w, c);
-    int64_t now_us = ksim_client_clock(w, c);
-    if (x->hold.is) use_hold(w, c);
-    else if (!x->ways[0].busy && now_us >= x->next_us) make_request(w, c);
+    if (x->notifies) ksim_notify_act(w, c);
+    else act_alone(w, c);
     ksim_client_wake(w, c, sleep_us(w, c));
 }

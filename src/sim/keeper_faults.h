@@ -43,7 +43,12 @@
     FAULT(LARGE,   "large",    600, "leases have values of 64 KiB") \
     FAULT(FORGE,   "forge",   1500, "nodes send messages that no correct node would send") \
     FAULT(NEWER,   "newer",    300, "the journal has an entry of a newer version for a while, which no keeper can read") \
-    FAULT(REPEAT,  "repeat",  5000, "clients use REQUEST ids, and repeat or cancel acquisitions whose outcome they do not know")
+    FAULT(REPEAT,  "repeat",  5000, "clients use REQUEST ids, and repeat or cancel acquisitions whose outcome they do not know") \
+    FAULT(NOTIFY,  "notify",  3000, "some clients wait for several locks on one connection (NOTIFY)") \
+    FAULT(AGAIN,   "again",   4000, "with repeat or notify: clients request a lease that they hold again when the keeper has changed") \
+    FAULT(WRITES,  "writes",  2000, "keepers are killed while a reply waits for the journal") \
+    FAULT(RETURN,  "return",  3000, "with away: a keeper that was cut off becomes the keeper again, and reads its ledger slowly") \
+    FAULT(EVEN,    "even",     600, "all leases last as long as lease-volatile, some of them an hour")
 /* clang-format on */
 
 enum ksim_fault {

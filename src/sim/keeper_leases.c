@@ -323,17 +323,17 @@ void ksim_leases_reclaimed_own(struct ksim_world *w, uint32_t i)
 
 /* ---- two nodes know each lease ---- */
 
-void ksim_leases_acked(struct ksim_world *w, uint32_t i, const struct ksim_conn *c)
+void ksim_leases_acked(struct ksim_world *w, uint32_t i, const struct ksim_request *q)
 {
-    sl_fence fence = c->parked.fence;
-    uint32_t key = c->command.key;
+    sl_fence fence = q->parked.fence;
+    uint32_t key = q->command.key;
     uint64_t term = w->nodes[i].f.guests.term;
     struct ksim_lease *x = find(w, fence);
     struct sl_grant_view v;
     if (w->checker.without_clocks || x == NULL || term >= KSIM_TERMS ||
         !inspect(w, i, ksim_key(key), fence, &v) || is_in_journal(w, fence))
         return;
-    int64_t end_us = real_us(w, i, c->parked.end_ms);
+    int64_t end_us = real_us(w, i, q->parked.end_ms);
     if (x->noted_us + ROUNDED_US >= end_us || w->etcd.term.term != term) return;
     if (w->etcd.term.ledgers != 0)
         KSIM_WRONG(w,
@@ -419,14 +419,13 @@ void ksim_leases_second(struct ksim_world *w, uint32_t i)
         n->paused_us > since_us)
         n->alone_us = w->now_us;
     if (n->alone_us > since_us || n->failed_us > w->now_us - RENEWED_US) return;
-    for (struct sl_list *x = n->conns.next; x != &n->conns; x = x->next) {
-        const struct ksim_conn *c = sl_container_of(x, struct ksim_conn, all);
-        if (c->place == KSIM_FOR_WITNESS && c->parked.since_us < since_us)
+    const struct ksim_request *q = NULL;
+    while ((q = ksim_request_next(n, q)) != NULL)
+        if (q->place == KSIM_FOR_WITNESS && q->parked.since_us < since_us)
             KSIM_WRONG(w,
                        "k%u: n%u does not acknowledge fence %" PRIu64
                        ", although there is no witness",
-                       c->command.key, i + 1, c->parked.fence);
-    }
+                       q->command.key, i + 1, q->parked.fence);
 }
 
 /* ---- ledgers that are complete ---- */
@@ -493,7 +492,7 @@ static void check_withdrawal(struct ksim_world *w, uint32_t i,
 {
     for (uint32_t k = 0; k < w->checker.count; k++) {
         const struct ksim_grant *g = &w->checker.grants[k];
-        if (g->fence <= m->fence || !g->leased || g->touched ||
+        if (g->fence <= m->fence || !g->leased || g->touched || g->id != 0 ||
             g->key != ksim_key_of(m->key) || !ksim_checker_holds(g, w->now_us))
             continue;
         const struct sl_record *x = sl_ledger_find(&w->nodes[i].f.route.ledger,
@@ -670,16 +669,20 @@ void ksim_leases_ended(struct ksim_world *w, uint32_t i, sl_fence fence)
 }
 
 /* A client has left: its request is no longer in the queue. */
-void ksim_leases_left(struct ksim_world *w, uint32_t i, const struct ksim_conn *c)
+void ksim_leases_left(struct ksim_world *w, uint32_t i, const struct ksim_request *q)
 {
     struct ksim_node *n = &w->nodes[i];
+    const struct ksim_request *o = NULL;
+    struct sl_bytes id = ksim_id_of(&q->command);
     struct sl_grant_view v;
     uint64_t cursor = 0;
-    while (sl_table_each(n->table, ksim_node_now(w, i), ksim_key(c->command.key),
+    while ((o = ksim_conn_next(q->c, o)) != NULL) /* Another attempt may wait. */
+        if (o != q && sl_bytes_equal(ksim_id_of(&o->command), id)) return;
+    while (sl_table_each(n->table, ksim_node_now(w, i), ksim_key(q->command.key),
                          &cursor, &v))
-        if (v.waits && v.session_id == c->s.id)
+        if (v.waits && v.session_id == q->c->s.id && sl_bytes_equal(v.request, id))
             KSIM_WRONG(w, "k%u: n%u keeps a waiter whose client has left",
-                       c->command.key, i + 1);
+                       q->command.key, i + 1);
 }
 
 /* ---- locks without a lease ---- */

@@ -123,16 +123,16 @@ void ksim_limits_given(struct ksim_node *n, sl_ms now_ms, sl_ms lease_ms)
     sl_longest_given(&n->limits.given, lease_ms, now_ms + lease_ms + 4);
 }
 
-void ksim_limits_count(struct ksim_node *n, struct ksim_conn *c, sl_ms lease_ms)
+void ksim_limits_count(struct ksim_node *n, struct ksim_request *q, sl_ms lease_ms)
 {
     size_t step = sl_length_of(unrecorded_ms(n, lease_ms));
     n->limits.waiting[step]++;
-    c->length = (uint32_t)step + 1;
+    q->length = (uint32_t)step + 1;
 }
 
-void ksim_limits_uncount(struct ksim_node *n, struct ksim_conn *c)
+void ksim_limits_uncount(struct ksim_node *n, struct ksim_request *q)
 {
-    if (c->length == 0) return;
-    if (n->limits.waiting[c->length - 1] > 0) n->limits.waiting[c->length - 1]--;
-    c->length = 0;
+    if (q->length == 0) return;
+    if (n->limits.waiting[q->length - 1] > 0) n->limits.waiting[q->length - 1]--;
+    q->length = 0;
 }

@@ -177,11 +177,8 @@ static void excuse_holder(struct ksim_world *w, uint32_t i, const struct ksim_co
     const struct ksim_conn *there = c->is_guest ? ksim_conn_of_session(
                                                       w, c->guest.node - 1, c->guest.id)
                                                 : NULL;
-    if (there != NULL && !there->is_guest) {
-        const struct ksim_hold *h = &w->clients[there->client].hold;
-        if (h->is && h->lease_ms == 0 && h->dial == there->dial)
-            ksim_checker_closing(&w->checker, h->fence);
-    }
+    if (there != NULL && !there->is_guest)
+        ksim_client_closing(w, there->client, there->dial);
     for (uint32_t g = 0; g < w->checker.count; g++) {
         const struct ksim_grant *x = &w->checker.grants[g];
         if (x->held && !x->leased &&
@@ -304,6 +301,7 @@ static void mute_keeper(struct ksim_world *w)
     w->nodes[i].links[to].cut_until_us = w->now_us +
                                          sl_random_between(r, 1000000, 3000000);
     w->nodes[i].away_us = w->now_us + sl_random_between(r, 2000000, 5000000);
+    ksim_takeover_cut_off(w, i);
 }
 
 static void inject(struct ksim_world *w, enum ksim_fault f)
@@ -343,7 +341,7 @@ static void inject(struct ksim_world *w, enum ksim_fault f)
 void ksim_nemesis_act(struct ksim_world *w)
 {
     if (w->healed) return;
-    enum ksim_fault f = (enum ksim_fault)sl_random_below(&w->random, KSIM_FAULT_COUNT);
+    enum ksim_fault f = (enum ksim_fault)sl_random_below(&w->random, KSIM_FAULT_NOTIFY);
     if (ksim_has_fault(w, f)) inject(w, f);
     ksim_schedule(w, sl_random_between(&w->random, 0, 2 * w->nemesis_us),
                   (struct sim_event){.type = SIM_EVENT_NEMESIS});

@@ -63,14 +63,17 @@ void ksim_node_start(struct ksim_world *w, uint32_t i)
     sl_list_init(&n->managers);
     n->up = true;
     n->life = ++w->lives;
+    n->started_us = w->now_us;
     n->last_id = 0;
     n->limits = (struct ksim_limits){0};
+    n->over_count = n->unread_count = 0;
+    n->sent_route = 0;
     n->quiet = n->reclaims = n->has_more = false;
     n->unwell_us = n->alone_us = w->now_us;
-    n->paused_us = n->stalls_us = 0;
+    n->paused_us = n->stalls_us = n->reads_us = 0;
     n->tick_us = INT64_MAX;
     n->heartbeat = n->told_term = 0;
-    n->urgent_to = n->quiet_to = 0;
+    n->urgent_to = n->quiet_to = n->not_to = n->routes = 0;
     n->reports_subscribed = false;
     n->subscribed = sl_random_maybe(&w->random, 3000);
     n->confirmed_us = w->now_us;
@@ -101,11 +104,8 @@ void ksim_node_free(struct ksim_node *n)
     sl_failover_free(&n->f); /* Its ledger refers to the connections. */
     sl_table_free(n->table);
     n->table = NULL;
-    while (!sl_list_empty(&n->conns)) {
-        struct ksim_conn *c = sl_container_of(n->conns.next, struct ksim_conn, all);
-        sl_list_remove(&c->all);
-        free(c);
-    }
+    while (!sl_list_empty(&n->conns))
+        ksim_conn_free(n, sl_container_of(n->conns.next, struct ksim_conn, all));
     n->up = false;
 }
 
@@ -160,17 +160,16 @@ static struct ksim_conn *conn_of_guest(struct sl_guest *g)
 static void run_guest(struct ksim_world *w, uint32_t i, struct ksim_conn *c,
                       const struct sl_failover_message *m)
 {
-    if (m->bytes.n != sizeof c->command) {
+    struct ksim_command command;
+    if (m->bytes.n != sizeof command) {
         KSIM_WRONG(w, "n%u receives a command of %zu bytes", i + 1, m->bytes.n);
         return;
     }
-    memcpy(&c->command, m->bytes.at, sizeof c->command);
-    if (c->busy) KSIM_WRONG(w, "n%u runs two commands of a guest", i + 1);
-    c->busy = true;
-    c->deferred = false;
-    c->arrived_ms = c->guest.arrived_ms;
+    memcpy(&command, m->bytes.at, sizeof command);
     ksim_rules_asked(w, i, &c->guest);
-    ksim_serve(w, i, c);
+    struct ksim_request *q = ksim_request_new(&w->nodes[i], c, &command,
+                                              c->guest.arrived_ms, c->guest.came_ms);
+    if (c->request == q) ksim_serve(w, i, q);
 }
 
 /* Release a grant that no client knows of. */
@@ -232,27 +231,30 @@ static const char *text_of(enum sl_route_answer why)
     }
 }
 
-static void reply(struct ksim_world *w, uint32_t i, struct ksim_conn *c,
+static void reply(struct ksim_world *w, uint32_t i, struct ksim_request *q,
                   const struct sl_route_order *o)
 {
-    c->place = KSIM_NOWHERE;
-    if (o->late && ksim_conn_hung_up(w, c) && sl_random_maybe(&w->random, 5000)) {
+    q->place = KSIM_NOWHERE;
+    if (o->late && ksim_conn_hung_up(w, q->c) && sl_random_maybe(&w->random, 5000)) {
         sl_route_take_back(&w->nodes[i].f.route, ksim_node_now(w, i).ms, o->request,
                            o->fence);
-        ksim_conn_close(w, i, c, false);
+        ksim_conn_close(w, i, q->c, false);
         return;
     }
-    ksim_reply(w, i, c, o->bytes);
+    if (q->command.verb == KSIM_CANCEL && o->bytes.at[0] == ':')
+        ksim_requests_cancelled(w, i, q);
+    ksim_reply(w, i, q, o->bytes);
 }
 
 static void do_route_order(struct ksim_world *w, uint32_t i,
                            const struct sl_route_order *o)
 {
     struct ksim_node *n = &w->nodes[i];
-    struct ksim_conn *c = o->request != NULL
-                              ? sl_container_of(o->request, struct ksim_conn, request)
-                          : o->session != NULL ? conn_of_route(o->session)
-                                               : NULL;
+    struct ksim_request *q = o->request == NULL
+                                 ? NULL
+                                 : sl_container_of(o->request, struct ksim_request,
+                                                   remote);
+    struct ksim_conn *c = o->session != NULL ? conn_of_route(o->session) : NULL;
     const char *text;
     ksim_mix(w, (uint64_t)o->type << 16 ^ i);
     switch (o->type) {
@@ -271,17 +273,18 @@ static void do_route_order(struct ksim_world *w, uint32_t i,
             ksim_net_send(w, i, n->f.route.keeper, &m);
             break;
         }
-        case SL_ROUTE_ORDER_REPLY: reply(w, i, c, o); break;
+        case SL_ROUTE_ORDER_REPLY: reply(w, i, q, o); break;
         case SL_ROUTE_ORDER_ANSWER:
             KSIM_TRACE(w, "n%u answers request %llu itself, for reason %d", i + 1,
-                       (unsigned long long)c->command.number, (int)o->answer);
+                       (unsigned long long)q->command.number, (int)o->answer);
+            if (o->answer == SL_ROUTE_NO_KEEPER) ksim_rules_gave_up(w, i, q);
             text = text_of(o->answer);
-            c->place = KSIM_NOWHERE;
-            ksim_reply(w, i, c, (struct sl_bytes){text, strlen(text)});
+            q->place = KSIM_NOWHERE;
+            ksim_reply(w, i, q, (struct sl_bytes){text, strlen(text)});
             break;
         case SL_ROUTE_ORDER_RESUME:
-            c->place = KSIM_NOWHERE;
-            ksim_serve(w, i, c);
+            q->place = KSIM_NOWHERE;
+            ksim_serve(w, i, q);
             break;
         case SL_ROUTE_ORDER_PUSH: ksim_push(w, i, c, o->bytes, true); break;
         case SL_ROUTE_ORDER_CLOSE:
@@ -296,9 +299,9 @@ static void do_route_order(struct ksim_world *w, uint32_t i,
         case SL_ROUTE_ORDER_TX_LOST: ksim_tx_lost(c); break;
         case SL_ROUTE_ORDER_SETTLE:
             KSIM_TRACE(w, "n%u asks for the outcome of a commit", i + 1);
-            ksim_serve_settle(w, i, c, o->bytes);
+            ksim_serve_settle(w, i, q, o->bytes);
             break;
-        case SL_ROUTE_ORDER_QUEUED: /* No simulated client uses NOTIFY. */
+        case SL_ROUTE_ORDER_QUEUED: ksim_request_queue(w, i, q); break;
         case SL_ROUTE_ORDER_BEGUN:
         case SL_ROUTE_ORDER_PUBLISH: break;
     }
@@ -382,33 +385,40 @@ static void lead(struct ksim_world *w, uint32_t i, const struct sl_failover_orde
             (struct sim_event){.type = SIM_EVENT_CRASH, .node = i, .number = n->life});
 }
 
+/* A client of this node, which is no longer the keeper, uses the route from now on. */
+static void move_client(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
+{
+    struct ksim_node *n = &w->nodes[i];
+    if (sl_route_session_begin(&n->f.route, &c->route, &c->s) != SLUICE_OK) abort();
+    /* Its transaction is lost. If the manager has its request, it answers it. */
+    if (c->request == NULL || c->request->place != KSIM_IN_TX) {
+        bool there = sl_route_tx_ended(&c->route);
+        if (c->tx_id != 0 || there) ksim_tx_lost(c);
+    }
+    struct ksim_request *q = NULL;
+    while ((q = ksim_conn_next(c, q)) != NULL) {
+        if (q->place == KSIM_FOR_JOURNAL || q->place == KSIM_FOR_WITNESS)
+            ksim_serve_requeue(w, i, q);
+        if (q->place != KSIM_IN_TABLE) continue;
+        ksim_limits_uncount(n, q);
+        sl_table_lose(n->table, ksim_node_now(w, i), &c->s, q->ticket,
+                      ksim_key(q->command.key), ksim_id_of(&q->command));
+        ksim_serve_forward(w, i, q);
+    }
+}
+
 static void stop(struct ksim_world *w, uint32_t i, uint64_t term)
 {
     struct ksim_node *n = &w->nodes[i];
-    struct sl_list *next;
     KSIM_TRACE(w, "n%u is no longer the keeper of term %llu", i + 1,
                (unsigned long long)term);
     ksim_rules_stop(w, i, term);
     n->quiet = n->reclaims = false;
     n->had_records = !sl_list_empty(&n->f.route.ledger.all);
     do_guests(w, i);
-    for (struct sl_list *x = n->conns.next; x != &n->conns; x = next) {
+    for (struct sl_list *x = n->conns.next; x != &n->conns; x = x->next) {
         struct ksim_conn *c = sl_container_of(x, struct ksim_conn, all);
-        next = x->next;
-        if (c->is_guest || !c->open) continue;
-        if (sl_route_session_begin(&n->f.route, &c->route, &c->s) != SLUICE_OK) abort();
-        /* Its transaction is lost. If the manager has its request, it answers it. */
-        if (c->place != KSIM_IN_TX) {
-            bool there = sl_route_tx_ended(&c->route);
-            if (c->tx_id != 0 || there) ksim_tx_lost(c);
-        }
-        if (c->place == KSIM_FOR_JOURNAL || c->place == KSIM_FOR_WITNESS)
-            ksim_serve_requeue(w, i, c);
-        if (c->place != KSIM_IN_TABLE) continue;
-        ksim_limits_uncount(n, c);
-        sl_table_lose(n->table, ksim_node_now(w, i), &c->s, c->ticket,
-                      ksim_key(c->command.key), ksim_id_of(&c->command));
-        ksim_serve_forward(w, i, c);
+        if (!c->is_guest && c->open) move_client(w, i, c);
     }
     ksim_tx_depose(w, i, term);
     ksim_limits_end(w, i);
@@ -506,10 +516,12 @@ static void turn(struct ksim_world *w, uint32_t i)
                         : sl_random_maybe(&w->random, w->lazy ? 9900 : 8000)
                             ? 0
                             : sl_random_below(&w->random, 3);
+    if (w->now_us < n->reads_us) reclaims = 0;
     sl_ms given_ms;
     bool leads = n->f.route.leads, more = false;
+    struct ksim_request *q;
     end_lingering(w, i);
-    ksim_serve_rests(w, i);
+    ksim_reply_rests(w, i);
     ksim_serve_effects(w, i);
     sl_failover_tick(&n->f, now.ms);
     ksim_node_orders(w, i);
@@ -540,6 +552,7 @@ static void turn(struct ksim_world *w, uint32_t i)
     while (fills > 0 && fill(w, i)) fills--;
     ksim_tx_pump(w, i);
     if (leads) ksim_limits_ahead(w, i);
+    while ((q = ksim_request_read(n)) != NULL) ksim_serve(w, i, q);
 }
 
 static bool is_due(struct ksim_world *w, uint32_t i)
@@ -608,6 +621,7 @@ void ksim_node_settle(struct ksim_world *w, uint32_t i)
         ksim_audit_wait_ended(w, i);
     }
     ksim_rules_settled(w, i, &stats);
+    ksim_request_sweep(n);
     set_timer(w, i);
     n->settling = false;
 }
@@ -638,6 +652,18 @@ static void open_guest(struct ksim_world *w, uint32_t i, uint32_t from, uint64_t
         abort();
 }
 
+/* Find the request with NOTIFY that a message is about. Returns NULL if there is none. */
+static struct sl_route_request *notified(const struct ksim_node *n,
+                                         const struct sl_failover_message *m)
+{
+    struct sl_bytes id = m->type == SL_FAILOVER_OUTCOME ? m->name : m->grant.request;
+    const struct sl_route_session *s = sl_route_session_find(&n->f.route, m->session);
+    struct ksim_request *q = s == NULL
+                                 ? NULL
+                                 : ksim_request_find(conn_of_route(s), m->key, id);
+    return q == NULL || q->place != KSIM_ON_ROUTE ? NULL : &q->remote;
+}
+
 void ksim_node_receive(struct ksim_world *w, uint32_t i, uint32_t from,
                        struct sl_bytes bytes)
 {
@@ -661,6 +687,8 @@ void ksim_node_receive(struct ksim_world *w, uint32_t i, uint32_t from,
         snprintf(name, sizeof name, "c%u", conn_of_route(s)->client + 1);
         snprintf(address, sizeof address, "n%u", i + 1);
     }
+    if (m.type == SL_FAILOVER_HELD || m.type == SL_FAILOVER_OUTCOME)
+        m.request = notified(n, &m);
     bool records = m.type == SL_FAILOVER_HELD || m.type == SL_FAILOVER_NOTE;
     if (m.type == SL_FAILOVER_HERE && !n->f.route.open && !n->f.route.handing)
         ksim_takeover_stall(w, i);

@@ -22,6 +22,7 @@ void ksim_pause_node(struct ksim_world *w, uint32_t i, int64_t us)
 
 void ksim_pause_client(struct ksim_world *w, uint32_t c, int64_t us)
 {
+    if (w->now_us < w->clients[c].paused_us) return; /* Its input stays in order. */
     w->clients[c].paused_us = w->now_us + us;
     KSIM_TRACE(w, "nemesis: c%u pauses", c + 1);
 }

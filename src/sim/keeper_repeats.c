@@ -78,11 +78,42 @@ void ksim_repeats_hurry(struct ksim_world *w, uint32_t c)
     if (ksim_client_dial(w, c, 1)) repeat(w, c, 1);
 }
 
+static bool may_ask_again(const struct ksim_hold *h)
+{
+    return h->is && h->lease_ms > 0 && h->id[0] != '\0';
+}
+
+void ksim_repeats_doubt(struct ksim_world *w, uint32_t c, int64_t most_us)
+{
+    struct ksim_client *x = &w->clients[c];
+    bool any = false;
+    if (!ksim_has_fault(w, KSIM_FAULT_AGAIN)) return;
+    if (may_ask_again(&x->hold)) any = x->hold.asks_again = true;
+    for (uint32_t k = 0; k < KSIM_WAITS; k++)
+        if (may_ask_again(&x->waits[k].hold)) any = x->waits[k].hold.asks_again = true;
+    if (any) ksim_client_wake(w, c, sl_random_between(&w->random, 0, most_us));
+}
+
+bool ksim_repeats_again(struct ksim_world *w, uint32_t c)
+{
+    struct ksim_client *x = &w->clients[c];
+    struct ksim_command m = x->hold.asked;
+    if (!x->hold.asks_again || x->ways[0].busy || !ksim_client_dial(w, c, 0))
+        return false;
+    x->hold.asks_again = false;
+    if (sl_random_maybe(&w->random, 5000)) m.wait_ms = 0;
+    ksim_client_ask(w, c, 0, &m);
+    return true;
+}
+
 void ksim_repeats_failed(struct ksim_world *w, uint32_t c, const struct ksim_command *m,
                          const char *text)
 {
     struct ksim_client *x = &w->clients[c];
-    (void)w;
+    uint64_t term;
+    if (x->hold.is && strcmp(x->hold.id, m->id) == 0 &&
+        sscanf(text, "-ENDED %" SCNu64, &term) == 1)
+        ksim_checker_lost(&w->checker, x->hold.fence, term, w->now_us);
     if (m->verb != KSIM_ACQUIRE || !is_same(&x->repeat, m)) return;
     /* After these errors, the lock may be held. */
     if (strncmp(text, "-NOKEEPER", 9) == 0 || strncmp(text, "-RECOVERING", 11) == 0 ||

@@ -37,22 +37,22 @@ void ksim_requests_granted(struct ksim_world *w, uint32_t i,
                    m->key, i + 1, m->number);
 }
 
-void ksim_requests_cancel(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
+void ksim_requests_cancel(struct ksim_world *w, uint32_t i, struct ksim_request *q)
 {
     struct ksim_node *n = &w->nodes[i];
-    const struct ksim_command *m = &c->command;
+    const struct ksim_command *m = &q->command;
     struct sl_now now = ksim_node_now(w, i);
     struct sl_ended past;
     char text[96];
     if (!sl_table_has_authority(n->table, now)) {
-        ksim_reply_status(w, i, c, SLUICE_ENOKEEPER);
+        ksim_reply_status(w, i, q, SLUICE_ENOKEEPER);
         return;
     }
     sl_keeper_journal_change(&n->f.journal, now.ms);
-    int status = sl_table_cancel(n->table, now, &c->s, ksim_key(m->key), ksim_id_of(m),
-                                 &past);
+    int status = sl_table_cancel(n->table, now, &q->c->s, ksim_key(m->key),
+                                 ksim_id_of(m), &past);
     if (status < 0) {
-        ksim_reply_status(w, i, c, status);
+        ksim_reply_status(w, i, q, status);
         return;
     }
     if (status == 2) {
@@ -62,8 +62,18 @@ void ksim_requests_cancel(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
     uint64_t id = strtoull(m->id, NULL, 16);
     *slot_of(w, id) = (struct ksim_cancelled){
         .id = id, .life = n->life, .term = n->f.guests.term, .at_us = w->now_us};
+    ksim_requests_cancelled(w, i, q);
     int length = snprintf(text, sizeof text, ":%d\r\n %" PRIu64, status, m->number);
-    ksim_reply(w, i, c, (struct sl_bytes){text, (size_t)length});
+    ksim_reply(w, i, q, (struct sl_bytes){text, (size_t)length});
+}
+
+void ksim_requests_cancelled(struct ksim_world *w, uint32_t i,
+                             const struct ksim_request *cancel)
+{
+    const struct ksim_command *m = &cancel->command;
+    struct ksim_request *q = ksim_request_find(cancel->c, ksim_key(m->key),
+                                               ksim_id_of(m));
+    if (q != NULL) ksim_request_drop(w, i, q);
 }
 
 void ksim_requests_moved(struct ksim_world *w, uint32_t i, uint64_t session,

@@ -94,10 +94,24 @@ static void check_urgent(struct ksim_world *w, uint32_t i)
     n->urgent_to = 0;
 }
 
+/* A keeper that has stepped down has told the nodes that had a route. Note which nodes have one. */
+static void check_told(struct ksim_world *w, uint32_t i)
+{
+    struct ksim_node *n = &w->nodes[i];
+    for (uint32_t o = 0; o < w->node_count; o++)
+        if ((n->not_to >> o & 1) != 0 && n->links[o].up)
+            KSIM_WRONG(w, "n%u does not tell n%u that its route has ended", i + 1,
+                       o + 1);
+    n->not_to = n->routes = 0;
+    for (uint32_t o = 0; o < w->node_count; o++)
+        if (n->f.guests.leads && n->f.guests.nodes[o + 1].open) n->routes |= 1u << o;
+}
+
 void ksim_rules_settled(struct ksim_world *w, uint32_t i,
                         const struct sl_table_stats *stats)
 {
     const struct ksim_node *n = &w->nodes[i];
+    check_told(w, i);
     if (n->f.route.leads && n->f.guests.term < n->told_term)
         KSIM_WRONG(w, "n%u leads in term %" PRIu64 ", but knows term %" PRIu64, i + 1,
                    n->f.guests.term, n->told_term);
@@ -138,6 +152,7 @@ void ksim_rules_stop(struct ksim_world *w, uint32_t i, uint64_t term)
     if (t->term == term && t->node == i + 1 && w->nodes[i].resigns_term != term)
         KSIM_WRONG(w, "n%u stops, although it is the keeper of term %" PRIu64, i + 1,
                    term);
+    w->nodes[i].not_to |= w->nodes[i].routes;
 }
 
 void ksim_rules_resign(struct ksim_world *w, uint32_t i)
@@ -325,6 +340,18 @@ void ksim_rules_left(struct ksim_world *w, uint32_t i, const struct ksim_conn *c
         KSIM_WRONG(w, "n%u remembers the transaction of a client that has left", i + 1);
 }
 
+/* A keeper runs requests for locks itself, unless it hands over to another node. (Those with an id wait until it
+ * has read the journal.) */
+void ksim_rules_gave_up(struct ksim_world *w, uint32_t i, const struct ksim_request *q)
+{
+    const struct ksim_node *n = &w->nodes[i];
+    bool is_ready = q->command.id[0] == '\0' || n->f.guests.reports_until_ms == 0;
+    if (q->command.verb == KSIM_ACQUIRE && n->f.route.leads && !n->f.resigning &&
+        is_ready)
+        KSIM_WRONG(w, "n%u answers request %" PRIu64 " with NOKEEPER, but it leads",
+                   i + 1, q->command.number);
+}
+
 /* Without a route, a node keeps its clients while etcd shows the same term and heartbeat. */
 void ksim_rules_cut_off(struct ksim_world *w, uint32_t i)
 {
@@ -336,6 +363,26 @@ void ksim_rules_cut_off(struct ksim_world *w, uint32_t i)
 }
 
 /* ---- messages ---- */
+
+/* A node sends requests in the order in which they have arrived there. */
+static void check_sequence(struct ksim_world *w, uint32_t i,
+                           const struct sl_failover_message *m)
+{
+    struct ksim_node *n = &w->nodes[i];
+    struct ksim_command c;
+    if (m->bytes.n != sizeof c) return;
+    memcpy(&c, m->bytes.at, sizeof c);
+    int64_t arrived_us = w->arrived_us[c.number % KSIM_REQUESTS];
+    int64_t newest_us = w->arrived_us[n->sent_number % KSIM_REQUESTS];
+    bool first = n->sent_route != n->f.route.number;
+    if (!first && arrived_us + 2000 < newest_us)
+        KSIM_WRONG(w,
+                   "n%u sends request %" PRIu64 " after request %" PRIu64
+                   ", which has arrived %" PRId64 " us later",
+                   i + 1, c.number, n->sent_number, newest_us - arrived_us);
+    if (first || arrived_us > newest_us) n->sent_number = c.number;
+    n->sent_route = n->f.route.number;
+}
 
 /* A node that sends the RELEASE of a lease has no record of the lease any more. */
 static void check_released(struct ksim_world *w, uint32_t i,
@@ -358,10 +405,14 @@ void ksim_rules_sent(struct ksim_world *w, uint32_t from, uint32_t to,
                      const struct sl_failover_message *m)
 {
     struct ksim_node *n = &w->nodes[from];
-    if (m->type == SL_FAILOVER_DO) check_released(w, from, m);
+    if (m->type == SL_FAILOVER_DO) {
+        check_sequence(w, from, m);
+        check_released(w, from, m);
+    }
     ksim_leases_sent(w, from, to, m);
     if (m->type == SL_FAILOVER_COME) n->reports_subscribed = n->f.route.heard;
     if (m->type == SL_FAILOVER_QUIET && n->quiet_to == to + 1) n->quiet_to = 0;
+    if (m->type == SL_FAILOVER_NOT) n->not_to &= ~(1u << to);
     if (m->type == SL_FAILOVER_RECLAIM) {
         note_reported(w, m->grant.fence, n->f.route.keeper_term);
     }
@@ -408,6 +459,10 @@ void ksim_rules_receive(struct ksim_world *w, uint32_t i, uint32_t from,
                           n->links[from - 1].up && waits
                       ? from
                       : 0;
+    bool of_guest = n->f.guests.leads || from != n->f.route.keeper;
+    if ((m->type == SL_FAILOVER_DO || m->type == SL_FAILOVER_CLOCK) && of_guest &&
+        (!n->f.guests.leads || !b->open))
+        n->not_to |= 1u << (from - 1);
     if (m->type != SL_FAILOVER_RECLAIM) return;
     b->closed = !waits;
     b->known = is_known(w, i, m->key, m->grant.fence, &v);
@@ -561,21 +616,39 @@ static void check_recorded(struct ksim_world *w, uint32_t i)
     5000             /* How long requests wait at a new keeper, beyond keeper-wait; */
 #define TICK_MS 1500 /* and until a node notices that. */
 
+/* Without a route, requests wait for keeper-wait. */
+static void check_without_route(struct ksim_world *w, uint32_t i)
+{
+    const struct ksim_node *n = &w->nodes[i];
+    const struct ksim_request *q = NULL;
+    sl_ms since_ms = n->f.route.without_since_ms, now_ms = ksim_node_now(w, i).ms;
+    if (n->f.route.leads || since_ms == SL_NEVER) return;
+    while ((q = ksim_request_next(n, q)) != NULL) {
+        sl_ms from_ms = q->arrived_ms > since_ms ? q->arrived_ms : since_ms;
+        if (q->place == KSIM_ON_ROUTE && !q->c->is_guest &&
+            now_ms - from_ms > w->keeper_wait_ms + TICK_MS)
+            KSIM_WRONG(w,
+                       "request %" PRIu64 " has waited for %" PRId64
+                       " ms at n%u, which has no keeper",
+                       q->command.number, now_ms - from_ms, i + 1);
+    }
+}
+
 /* Requests do not wait forever for a keeper that is not ready. */
 static void check_waiting(struct ksim_world *w, uint32_t i)
 {
     const struct ksim_node *n = &w->nodes[i];
+    const struct ksim_request *q = NULL;
     sl_ms most_ms = w->keeper_wait_ms + NOT_READY_MS + TICK_MS;
     if (!n->f.route.leads || w->now_us - n->paused_us < 1000 * TICK_MS) return;
-    for (const struct sl_list *x = n->conns.next; x != &n->conns; x = x->next) {
-        const struct ksim_conn *c = sl_container_of(x, const struct ksim_conn, all);
-        sl_ms ms = ksim_node_now(w, i).ms - c->arrived_ms;
-        if (c->open && c->busy && c->place == KSIM_ON_ROUTE && !c->is_guest &&
-            ms > most_ms)
+    while ((q = ksim_request_next(n, q)) != NULL) {
+        sl_ms since_ms = q->arrived_ms > n->lead_ms ? q->arrived_ms : n->lead_ms;
+        sl_ms ms = ksim_node_now(w, i).ms - since_ms;
+        if (q->place == KSIM_ON_ROUTE && !q->c->is_guest && ms > most_ms)
             KSIM_WRONG(w,
                        "request %" PRIu64 " has waited for %" PRId64
                        " ms at the keeper n%u, which is not ready",
-                       c->command.number, ms, i + 1);
+                       q->command.number, ms, i + 1);
     }
 }
 
@@ -584,6 +657,7 @@ void ksim_rules_second(struct ksim_world *w, uint32_t i)
     const struct ksim_node *n = &w->nodes[i];
     int64_t since_us = w->now_us - LEFT_US;
     check_waiting(w, i);
+    check_without_route(w, i);
     if (is_current(w, i)) ksim_leases_second(w, i);
     if (!is_current(w, i) || n->quiet || n->reclaims || n->f.guests.reads_journal)
         return;

@@ -1,10 +1,12 @@
 /* keeper_takeover.c - faults while a node takes over. A node that knows the last extension of a lease reports
- * it late, or slowly. Meanwhile operators break this lease, because the keeper has failed. */
+ * it late, or slowly. Meanwhile operators break this lease, because the keeper has failed. Clients request leases
+ * again that they hold. A keeper that was cut off becomes the keeper again. */
 #include "sim/keeper.h"
 
 #define RECENT 16u
 #define HURRY_US 6000000 /* How long operators are in a hurry. */
 #define REPORTS_US 1000000
+#define RETURN_US 12000000 /* How long it takes until a node is the keeper again. */
 
 /* Return when a lease expires according to the ledger of a node, in real time; 0: it has no record. */
 static int64_t end_at(const struct ksim_world *w, uint32_t i, sl_fence fence)
@@ -70,10 +72,36 @@ static void wake_operators(struct ksim_world *w, int64_t most_us)
     }
 }
 
+void ksim_takeover_cut_off(struct ksim_world *w, uint32_t i)
+{
+    if (!ksim_has_fault(w, KSIM_FAULT_RETURN)) return;
+    w->returns = i + 1;
+    w->returns_us = w->now_us + RETURN_US;
+}
+
+/* A node that was cut off becomes the keeper again: another one that takes over meanwhile fails soon. Grants that
+ * the node has made, and that no client has learned of, are in its ledger, which it then reads slowly. */
+static void let_return(struct ksim_world *w, uint32_t i)
+{
+    if (w->returns == 0 || w->now_us > w->returns_us) return;
+    if (w->returns == i + 1) {
+        w->nodes[i].reads_us = w->now_us +
+                               sl_random_between(&w->random, 0, 2 * REPORTS_US);
+        w->returns = 0;
+    } else
+        ksim_schedule(w, sl_random_between(&w->random, 0, 200000),
+                      (struct sim_event){.type = SIM_EVENT_CRASH,
+                                         .node = i,
+                                         .number = w->nodes[i].life});
+}
+
 void ksim_takeover_begin(struct ksim_world *w, uint32_t i)
 {
     struct sl_random *r = &w->random;
     const struct ksim_grant *g;
+    let_return(w, i);
+    for (uint32_t c = 0; c < w->client_count; c++)
+        ksim_repeats_doubt(w, c, 3 * REPORTS_US / 2);
     if (!ksim_has_fault(w, KSIM_FAULT_OPERATE)) return;
     int64_t second_us;
     uint32_t node = choose_node(w, i, &g, &second_us);

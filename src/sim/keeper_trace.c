@@ -87,8 +87,9 @@ void ksim_trace_command(const struct ksim_world *w, uint32_t c, uint32_t node,
     }
     ksim_trace(w,
                "c%u asks n%u: %s k%u fence %" PRIu64 " lease %" PRId64 " wait %" PRId64
-               "%s%s%s%s%s (request %" PRIu64 ")",
+               "%s%s%s%s%s%s (request %" PRIu64 ")",
                c + 1, node + 1, verbs[m->verb], m->key, m->fence, m->lease_ms,
                m->wait_ms, m->steal ? " steal" : "", m->shared ? " shared" : "",
-               m->yes ? " now" : "", m->id[0] != '\0' ? " id " : "", m->id, m->number);
+               m->yes ? " now" : "", m->id[0] != '\0' ? " id " : "", m->id,
+               m->notify ? " notify" : "", m->number);
 }

@@ -69,9 +69,11 @@ static enum sl_tx_verb verb_of(uint32_t verb)
 }
 
 /* Return the transaction of the connection after this answer; 0: none. */
-static uint64_t transaction_of(const struct ksim_conn *c, const struct sl_tx_answer *a)
+static uint64_t transaction_of(const struct ksim_request *q,
+                               const struct sl_tx_answer *a)
 {
-    uint32_t verb = c->command.verb;
+    const struct ksim_conn *c = q->c;
+    uint32_t verb = q->command.verb;
     bool restarts = a->status == SLUICE_ERESTART || a->status == SLUICE_EAGE;
     if (verb == KSIM_TX_BEGIN) return a->status == SLUICE_OK ? a->id : c->tx_id;
     if (verb == KSIM_TX_OUTCOME) return c->tx_id;
@@ -84,11 +86,12 @@ static void answer(struct ksim_world *w, uint32_t i, uint64_t ticket,
                    const struct sl_tx_answer *a)
 {
     struct ksim_conn *c = ksim_conn_of_session(w, i, ticket);
+    struct ksim_request *q = c == NULL ? NULL : c->request;
     char text[160];
-    if (c == NULL || c->place != KSIM_IN_TX) return; /* The client has left. */
-    uint32_t verb = c->command.verb;
-    c->tx_id = transaction_of(c, a);
-    if (a->status != SLUICE_OK && c->command.settles != 0)
+    if (q == NULL || q->place != KSIM_IN_TX) return; /* The client has left. */
+    uint32_t verb = q->command.verb;
+    c->tx_id = transaction_of(q, a);
+    if (a->status != SLUICE_OK && q->command.settles != 0)
         snprintf(text, sizeof text,
                  "-UNKNOWN\r\n"); /* The commit may have succeeded. */
     else if (a->status != SLUICE_OK)
@@ -99,14 +102,14 @@ static void answer(struct ksim_world *w, uint32_t i, uint64_t ticket,
                  a->id);
     else if (verb == KSIM_TX_COMMIT || (verb == KSIM_TX_OUTCOME && a->found))
         snprintf(text, sizeof text, ":%" PRIu64 "\r\n", a->revision);
-    else if (verb == KSIM_TX_OUTCOME && c->command.settles != 0)
+    else if (verb == KSIM_TX_OUTCOME && q->command.settles != 0)
         snprintf(text, sizeof text, "-STALE\r\n");
     else if (verb == KSIM_TX_GET && a->found)
         snprintf(text, sizeof text, "$%.*s", (int)a->value.n, a->value.at);
     else if (verb == KSIM_TX_GET || verb == KSIM_TX_OUTCOME)
         snprintf(text, sizeof text, "$-1\r\n");
     else snprintf(text, sizeof text, "+OK\r\n");
-    ksim_reply(w, i, c, (struct sl_bytes){text, strlen(text)});
+    ksim_reply(w, i, q, (struct sl_bytes){text, strlen(text)});
 }
 
 /* ---- orders ---- */
@@ -220,13 +223,14 @@ void ksim_tx_lost(struct ksim_conn *c)
     c->tx_lost = true;
 }
 
-bool ksim_tx_answers_lost(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
+bool ksim_tx_answers_lost(struct ksim_world *w, uint32_t i, struct ksim_request *q)
 {
-    if (!c->tx_lost || !ksim_is_tx(&c->command)) return false;
+    struct ksim_conn *c = q->c;
+    if (!c->tx_lost || !ksim_is_tx(&q->command)) return false;
     c->tx_lost = false;
-    if (c->command.verb == KSIM_TX_BEGIN || c->command.verb == KSIM_TX_ABORT)
+    if (q->command.verb == KSIM_TX_BEGIN || q->command.verb == KSIM_TX_ABORT)
         return false;
-    ksim_reply(w, i, c, (struct sl_bytes){"-STALE\r\n", 8});
+    ksim_reply(w, i, q, (struct sl_bytes){"-STALE\r\n", 8});
     return true;
 }
 
@@ -237,24 +241,25 @@ void ksim_tx_leave(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
     if (x != NULL) sl_tx_manager_leave(x->tx, ksim_node_now(w, i).ms, c->s.id);
 }
 
-void ksim_tx_serve(struct ksim_world *w, uint32_t i, struct ksim_conn *c)
+void ksim_tx_serve(struct ksim_world *w, uint32_t i, struct ksim_request *q)
 {
     struct ksim_manager *x = current(&w->nodes[i]);
-    const struct ksim_command *m = &c->command;
+    const struct ksim_command *m = &q->command;
     char key[8];
     if (x == NULL) {
-        ksim_reply(w, i, c, (struct sl_bytes){"-NOKEEPER\r\n", 11});
+        ksim_reply(w, i, q, (struct sl_bytes){"-NOKEEPER\r\n", 11});
         return;
     }
     int n = snprintf(key, sizeof key, "r%u", m->key);
-    const struct sl_tx_request q = {.type = verb_of(m->verb),
-                                    .session = c->s.id,
-                                    .request = {m->id, strlen(m->id)},
-                                    .table = {table, 1},
-                                    .key = {key, (size_t)n},
-                                    .value = {m->value, strlen(m->value)}};
-    c->place = KSIM_IN_TX;
-    if (sl_tx_manager_submit(x->tx, ksim_node_now(w, i).ms, c->s.id, &q) != SLUICE_OK)
+    const struct sl_tx_request request = {.type = verb_of(m->verb),
+                                          .session = q->c->s.id,
+                                          .request = {m->id, strlen(m->id)},
+                                          .table = {table, 1},
+                                          .key = {key, (size_t)n},
+                                          .value = {m->value, strlen(m->value)}};
+    q->place = KSIM_IN_TX;
+    if (sl_tx_manager_submit(x->tx, ksim_node_now(w, i).ms, q->c->s.id, &request) !=
+        SLUICE_OK)
         abort();
     carry_out(w, i, x);
 }

@@ -47,9 +47,21 @@ struct sim_clock ksim_clock(struct ksim_world *w, int64_t began_us)
     return c;
 }
 
+/* Draw what was added last, from another generator: so seeds without it do the same as before. */
+static void draw_more(struct ksim_world *w)
+{
+    struct sl_random r;
+    sl_random_seed(&r, ~w->setup.seed);
+    for (uint32_t f = KSIM_FAULT_NOTIFY; f < KSIM_FAULT_COUNT; f++)
+        if (sl_random_maybe(&r, rows[f].often) && !w->breaks) w->faults |= 1ull << f;
+    if ((w->faults & (1ull << KSIM_FAULT_REPEAT | 1ull << KSIM_FAULT_NOTIFY)) == 0)
+        w->faults &= ~(1ull << KSIM_FAULT_AGAIN);
+}
+
 static void draw_faults(struct ksim_world *w)
 {
-    w->faults = sim_faults_draw(&ksim_faults, &w->random);
+    const struct sim_fault_list first = {rows, KSIM_FAULT_NOTIFY};
+    w->faults = sim_faults_draw(&first, &w->random);
     /* With these faults, a node that has lost its keeper may keep the connections of clients without a
      * lease for too long. Some seeds do without them, so that such clients are checked, too. */
     const uint64_t loose = 1ull << KSIM_FAULT_PAUSE | 1ull << KSIM_FAULT_ALONE |
@@ -75,6 +87,7 @@ static void draw_faults(struct ksim_world *w)
                       1ull << KSIM_FAULT_DRIFT | 1ull << KSIM_FAULT_DELAY)) |
                     1ull << KSIM_FAULT_OPERATE | 1ull << KSIM_FAULT_SIDE |
                     1ull << KSIM_FAULT_CRASH | 1ull << KSIM_FAULT_SEVERAL;
+    draw_more(w);
     if (w->setup.faults_given) w->faults = w->setup.faults;
     w->calm = (w->faults & storms) == 0;
     if ((w->faults & 1ull << KSIM_FAULT_STEAL) == 0)
@@ -102,6 +115,17 @@ static void draw_long(struct ksim_world *w)
         faults |= 1ull << KSIM_FAULT_RESIGN;
     }
     if (!w->setup.faults_given) w->faults |= faults;
+}
+
+/* All leases last as long as lease-volatile. So they need no record, unless a keeper knows only that they may
+ * last longer. */
+static void draw_even(struct ksim_world *w)
+{
+    bool is_long = w->heal_at == 0 && w->setup.seed % 2 == 0;
+    if (is_long) w->volatile_ms = 3600000;
+    else if (w->volatile_ms < 1000) w->volatile_ms = 10000;
+    w->lease_min_ms = w->lease_max_ms = w->volatile_ms;
+    if (is_long) w->rates_change = false;
 }
 
 /* Keepers fail often, and nodes know different expiries of many leases, which operators break. */
@@ -153,6 +177,7 @@ static void draw(struct ksim_world *w)
     w->heal_at = sl_random_maybe(r, 4000) ? w->setup.events * 6 / 10 : 0;
     if (w->breaks) draw_breaks(w);
     else if (w->heal_at == 0 && sl_random_maybe(r, 1500)) draw_long(w);
+    if (ksim_has_fault(w, KSIM_FAULT_EVEN)) draw_even(w);
 }
 
 /* ---- events ---- */

@@ -538,8 +538,81 @@ def notified_by_the_next_keeper(t, resigns):
 
 
 @test
+def an_outcome_comes_after_queued(t):
+    """The keeper reads ACQUIRE and the RELEASE that lets it grant the lock at once, because it was paused."""
+    with trio(t) as (live, keeper, one, _two):
+        a, holder = live.client(one, 3), live.client(one)
+        for n in range(10):
+            key, id_ = "k%d" % n, b"the id of %-16d" % n
+            fence = holder.acquire(key, "LEASE", 8000)
+            live[keeper].pause()
+            a.send("ACQUIRE", key, "LEASE", 8000, "WAIT", FOREVER, "REQUEST", id_, "NOTIFY")
+            time.sleep(0.02)
+            holder.send("RELEASE", key, fence)
+            time.sleep(0.02)
+            live[keeper].resume()
+            check(holder.reply(), 1)
+            check(a.reply(), "QUEUED")
+            check(len(outcome(a, key, id_)), 6)
+
+
+@test
+def an_outcome_is_not_in_the_middle_of_a_reply(t):
+    """A node does not read for a while, so it has received only a part of a large reply when the keeper grants a
+    lock to the same client."""
+    with trio(t, options={"value-bytes-max": "32k", "argument-bytes-max": "64k"}) as (live, keeper, one, two):
+        holder = live.client(two)
+        for _ in range(100):
+            fence_of(holder("ACQUIRE", "large", "SHARED", "VALUE", "v" * 32000, "NOTE", "n" * 32000))
+
+        def tried(n):
+            a, key, id_ = live.client(one, 3), "k%d" % n, b"the id of %-16d" % n
+            fence = holder.acquire(key, "LEASE", 8000)
+            check(a("ACQUIRE", key, "LEASE", 8000, "WAIT", FOREVER, "REQUEST", id_, "NOTIFY"), "QUEUED")
+            live[keeper].pause()
+            a.send("EXPLAIN", "large")
+            time.sleep(0.02)
+            live[one].pause()
+            live[keeper].resume()
+            time.sleep(0.05)
+            check(holder("RELEASE", key, fence), 1)
+            live[one].resume()
+            check(len(a.reply()[b"holders"]), 100)
+            check(len(outcome(a, key, id_)), 6)
+
+        for n in range(20):
+            try:
+                return tried(n)
+            except Closed:  # The node was paused for too long, and the keeper has closed the link.
+                pass
+        raise Failure("the node was always paused for too long")
+
+
+@test
 def requests_with_notify_keep_waiting_when_the_keeper_dies(t):
     notified_by_the_next_keeper(t, False)
+
+
+@test
+def many_requests_with_notify_keep_their_positions(t):
+    """The next keeper receives more requests of one client than it runs at once. Each keeps its own arrival."""
+    with trio(t) as (live, keeper, one, _two):
+        a, b, holder = live.client(one, 3), live.client(one, 3), live.client(one)
+        holder.acquire("many")
+        holder.acquire("k")
+
+        def wait(client, key, ids):
+            for id_ in ids:
+                client.send("ACQUIRE", key, "WAIT", FOREVER, "REQUEST", b"the id of %-16d" % id_, "NOTIFY")
+            for _ in ids:
+                check(client.reply(), "QUEUED")
+        wait(a, "many", range(2000))
+        wait(a, "k", [2000])
+        wait(b, "k", [2001])
+        wait(a, "many", range(3000, 3500))
+        live[keeper].kill()
+        until(lambda: holder("RELEASE", "k") == 1, "there is a keeper")
+        check(len(outcome(a, "k", b"the id of %-16d" % 2000)), 6)
 
 
 @test

@@ -151,6 +151,7 @@ def the_options_of_notify_are_checked(t):
     s.client().acquire("k", "LEASE", "60s")
     check(notify(a, "k", ID), "QUEUED")
     check_error(notify(a, "k", ID), "ERR", "already waits")
+    check_error(a("ACQUIRE", "k", "REQUEST", ID), "ERR", "already waits")
     check_error(a("HELLO", 2), "ERR", "CANCEL")
     check(notify(a, "k", OTHER), "QUEUED")
     check_error(notify(a, "k", id_of(1)), "LIMIT", "notify-max")

@@ -248,7 +248,7 @@ UNIT_TEST(a_request_needs_a_route)
     RECEIVE(2, DO, .session = 5, .bytes = text("x"), .last = true, .ms = 300);
     assert_string_equal(orders(), "run 5: x.\n");
     assert_int_equal(guest[0].arrived_ms, now.ms - 300);
-    assert_true(guest[0].busy);
+    assert_false(guest[0].partial);
     RECEIVE(3, DO, .session = 5, .bytes = text("x"), .last = true);
     assert_string_equal(orders(), "3: NOT 7\n");
     assert_int_equal(guest_count, 1);
@@ -285,6 +285,18 @@ UNIT_TEST(requests_of_a_node_keep_their_order)
     RECEIVE(2, DO, .session = 5, .bytes = text("x"), .last = true, .ms = 900);
     orders();
     assert_int_equal(guest[3].arrived_ms, now.ms - 900);
+}
+
+/* The node sends requests with NOTIFY again, without waiting for the replies. */
+UNIT_TEST(each_command_of_a_guest_has_its_own_arrival)
+{
+    lead(0);
+    come(2);
+    RECEIVE(2, DO, .session = 5, .bytes = text("x"), .last = true, .ms = 900);
+    assert_string_equal(orders(), "run 5: x.\n");
+    RECEIVE(2, DO, .session = 5, .bytes = text("y"), .last = true, .ms = 700);
+    assert_string_equal(orders(), "run 5: y.\n");
+    assert_int_equal(guest[0].arrived_ms, now.ms - 700);
 }
 
 UNIT_TEST(the_clients_of_two_nodes_are_different)
@@ -375,6 +387,22 @@ UNIT_TEST(a_withdrawn_grant_is_not_added_later)
     assert_false(is_held("k", 401));
     assert_true(is_held("k", 400) && is_held("k", 402) && is_held("l", 403));
     assert_true(is_held("k", 404));
+}
+
+/* The client may have repeated the request through another node, and then knows the grant. */
+UNIT_TEST(a_grant_with_an_id_is_not_withdrawn)
+{
+    lead(10000);
+    come(2);
+    come(3);
+    struct sl_failover_message m = {
+        .type = SL_FAILOVER_RECLAIM, .key = text("k"), GRANT_OF(77, 401, 5000)};
+    m.grant.request = text("an id of 16 byte");
+    receive(3, m);
+    orders();
+    RECEIVE(2, WITHDRAW, .origin = 77, .key = text("k"), .fence = 400);
+    assert_string_equal(orders(), "");
+    assert_true(is_held("k", 401));
 }
 
 /* The keeper knows the grant already, from its journal or from another node. */

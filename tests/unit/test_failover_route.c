@@ -44,6 +44,7 @@ static int setup(void **state)
         .keeper_wait_ms = 5000, .hash_key = {7, 0}, .election = election};
     sl_route_init(&route, &s, now);
     memset(sessions, 0, sizeof sessions);
+    memset(notifies, 0, sizeof notifies);
     has_space = settles = true;
     return 0;
 }
@@ -85,6 +86,9 @@ static void leave(uint64_t client)
     struct sl_failover_message m;
     struct sl_route_session *n = &sessions[client];
     if (n->known && n->request != NULL) sl_route_withdraw(&route, now, n->request);
+    for (int i = 0; i < NOTIFIES && client == 1 && n->known; i++)
+        if (notifies[i].session != NULL && !sl_list_empty(&notifies[i].place))
+            sl_route_withdraw(&route, now, &notifies[i]);
     if (sl_route_leave(&route, n, true, &m)) {
         size_t at = strlen(said);
         snprintf(said + at, sizeof said - at, "END %d\n", (int)m.session);
@@ -1034,13 +1038,15 @@ UNIT_TEST(a_session_goes_on_while_the_keeper_has_queued_its_requests)
 {
     open_route(7);
     notify(0, "n0");
-    notify(1, "n1");
-    SUBMIT(1, "READ");
     assert_string_equal(orders(), "describe 1\nDO 1 waited 0: n0\n");
     QUEUED;
-    assert_string_equal(orders(), "10 is queued\nDO 1 waited 0: n1\n");
+    assert_string_equal(orders(), "10 is queued\n");
+    notify(1, "n1");
+    assert_string_equal(orders(), "DO 1 waited 0: n1\n");
     QUEUED;
-    assert_string_equal(orders(), "11 is queued\nDO 1 waited 0: READ\n");
+    assert_string_equal(orders(), "11 is queued\n");
+    SUBMIT(1, "READ");
+    assert_string_equal(orders(), "DO 1 waited 0: READ\n");
     RECEIVE(HELD, .session = 1, .yes = true, .key = text("k"), .request = &notifies[1],
             .grant = {.fence = 5, .leased = true, .left_ms = 10000});
     assert_int_equal(notifies[1].unanswered, 5);
@@ -1058,14 +1064,23 @@ UNIT_TEST(a_session_goes_on_while_the_keeper_has_queued_its_requests)
     assert_string_equal(orders(), "12 gets *6\n"); /* Its outcome was known at once. */
 }
 
-UNIT_TEST(the_next_keeper_gets_queued_requests_in_order)
+/* The keeper has queued two requests of client 1 with NOTIFY, which arrived 10 ms after each other. */
+static void queue_two(void)
 {
-    open_route(7);
     for (int i = 0; i < 2; i++) {
         notify(i, i == 0 ? "n0" : "n1");
         orders();
         QUEUED;
+        orders();
+        now += 10;
     }
+}
+
+UNIT_TEST(the_next_keeper_gets_queued_requests_in_order)
+{
+    open_route(7);
+    queue_two();
+    SUBMIT(2, "ACQUIRE", .verb = SL_ROUTE_ACQUIRE, .arrived_ms = now - 15);
     SUBMIT(1, "AWAIT", .waits = true);
     orders();
     sl_route_keeper(&route, now, 3, 8);
@@ -1073,38 +1088,35 @@ UNIT_TEST(the_next_keeper_gets_queued_requests_in_order)
     RECEIVE(OUTCOME, .session = 1, .request = &notifies[0], .bytes = text("*6"));
     assert_string_equal(orders(), ""); /* Of the old route. */
     RECEIVE(HERE, .term = 8);
-    assert_string_equal(orders(), "CLOCK 1000\nREADY\ndescribe 1\nDO 1 waited 0: n0\n");
+    /* All are sent at once, in order of arrival, also those of other clients. */
+    assert_string_equal(orders(),
+                        "CLOCK 1020\nREADY\ndescribe 1\nDO 1 waited 20: n0\n"
+                        "describe 2\nDO 2 waited 15: ACQUIRE\nDO 1 waited 10: n1\n"
+                        "DO 1 waited 0: AWAIT\n");
     QUEUED;
-    assert_string_equal(orders(), "10 is queued\nDO 1 waited 0: n1\n");
+    assert_string_equal(orders(), "10 is queued\n");
     RECEIVE(SAY, .session = 1, .what = SL_SAY_LAST, .bytes = text("*6"));
-    assert_string_equal(orders(), "11 gets *6\nDO 1 waited 0: AWAIT\n");
+    assert_string_equal(orders(), "11 gets *6\n");
+    RECEIVE(SAY, .session = 1, .what = SL_SAY_LAST, .bytes = text("*-1"));
+    assert_string_equal(orders(), "1 gets *-1\n");
 }
 
 UNIT_TEST(queued_requests_run_at_the_node_that_becomes_the_keeper)
 {
     open_route(7);
-    notify(0, "n0");
-    orders();
-    QUEUED;
-    notify(1, "n1");
-    orders();
+    queue_two();
     notify(2, "n2");
-    SUBMIT(1, "AWAIT", .waits = true);
     orders();
     sl_route_lead(&route, now, 1, 8);
     orders();
     sl_route_resume(&route);
-    assert_string_equal(orders(),
-                        "10 runs here\n11 runs here\n12 runs here\n1 runs here\n");
+    assert_string_equal(orders(), "10 runs here\n11 runs here\n12 runs here\n");
 }
 
 UNIT_TEST(without_a_keeper_all_requests_of_a_session_are_answered)
 {
     open_route(7);
-    notify(0, "n0");
-    orders();
-    QUEUED;
-    notify(1, "n1");
+    queue_two();
     notify(2, "n2");
     orders();
     sl_route_keeper(&route, now, 0, 0);
@@ -1116,12 +1128,32 @@ UNIT_TEST(without_a_keeper_all_requests_of_a_session_are_answered)
     leave(1);
 }
 
+/* The commit was sent, and its outcome is unknown. The requests with NOTIFY are sent again. */
+UNIT_TEST(a_commit_is_settled_while_requests_wait_with_NOTIFY)
+{
+    open_route(7);
+    begin(1, "id");
+    queue_two();
+    SUBMIT(1, "TX.COMMIT", .verb = SL_ROUTE_TX_COMMIT);
+    orders();
+    sl_route_keeper(&route, now, 3, 8);
+    assert_string_equal(orders(), "1 settles id\nCOME 8\n");
+    RECEIVE(HERE, .term = 8);
+    assert_string_equal(orders(), "CLOCK 1020\nREADY\ndescribe 1\nDO 1 waited 20: n0\n"
+                                  "DO 1 waited 10: n1\nDO 1 waited 0: TX.OUTCOME\n");
+    QUEUED;
+    orders();
+    QUEUED;
+    orders();
+    RECEIVE(SAY, .session = 1, .what = SL_SAY_LAST, .bytes = text(":5\r\n"));
+    assert_string_equal(orders(), "1 gets :5\r\n\n");
+}
+
 UNIT_TEST(a_client_that_leaves_ends_its_queued_requests)
 {
     open_route(7);
-    for (int i = 0; i < 3; i++) notify(i, "n");
-    orders();
-    QUEUED;
+    queue_two();
+    notify(2, "n2");
     orders();
     for (int i = 0; i < 3; i++) {
         sl_route_withdraw(&route, now, &notifies[i]);
@@ -1159,6 +1191,27 @@ UNIT_TEST(requests_do_not_wait_forever_for_a_new_keeper_that_is_not_ready)
     sl_route_lead(&route, now, 1, 7);
     orders();
     SUBMIT(1, "one");
+    now += 9999;
+    sl_route_second(&route, now, false);
+    assert_string_equal(orders(), "");
+    now += 1;
+    sl_route_second(&route, now, false);
+    assert_string_equal(orders(), "1 gets NOKEEPER\n");
+}
+
+UNIT_TEST(the_time_at_an_earlier_keeper_does_not_count_for_a_new_one)
+{
+    open_route(7);
+    SUBMIT(1, "AWAIT", .waits = true);
+    orders();
+    now += 60000;
+    sl_route_lead(&route, now, 1, 8);
+    sl_route_second(&route, now, false);
+    orders();
+    sl_route_resume(
+        &route); /* The keeper is not ready, so the request is queued again. */
+    assert_string_equal(orders(), "1 runs here\n");
+    SUBMIT(1, "AWAIT", .waits = true, .arrived_ms = now - 60000);
     now += 9999;
     sl_route_second(&route, now, false);
     assert_string_equal(orders(), "");

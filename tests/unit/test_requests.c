@@ -353,6 +353,19 @@ UNIT_TEST(a_lost_attempt_keeps_its_position_for_a_while)
     SAID("a held 1\nb waits\nc waits\nd waits\na releases 1\nd granted 1 waited 0\n");
 }
 
+UNIT_TEST(an_attempt_that_arrived_before_the_lost_one_gets_its_own_position)
+{
+    STAGE s = stage_new();
+    ASK('a', .lease_ms = 5000);
+    TRY('b', ID, .wait_ms = 900);
+    ASK('c', .wait_ms = 2900, .waited_ms = 20);
+    lose(s, 'b');
+    pass(s, 10);
+    TRY('d', ID, .wait_ms = 900, .waited_ms = 60);
+    release(s, 'a', s->last[0]);
+    SAID("a held 1\nb waits\nc waits\nd waits\na releases 1\nd granted 1 waited 60\n");
+}
+
 UNIT_TEST(a_lost_attempt_does_not_block_others)
 {
     STAGE s = stage_new();
@@ -640,6 +653,18 @@ UNIT_TEST(losing_one_wait_of_a_session_leaves_the_others)
         sl_table_release(s->table, s->now, &s->session[2], bytes("k"), 0, &past), 1);
     settle(s);
     SAID("");
+}
+
+UNIT_TEST(a_waiter_without_an_id_leaves_the_queue_when_it_is_lost)
+{
+    STAGE s = stage_new();
+    ASK('a', .lease_ms = 500);
+    ASK('b', .wait_ms = 1000, .ticket = 1);
+    ASK('c', .wait_ms = 1000, .ticket = 2);
+    sl_table_lose(s->table, s->now, &s->session[1], 1, bytes("k"),
+                  (struct sl_bytes){NULL, 0});
+    release(s, 'a', s->last[0]);
+    SAID("a held 1\nb waits\nc waits\na releases 1\nc granted 1 waited 0\n");
 }
 
 UNIT_TEST(an_attempt_that_joins_brings_its_own_ticket)

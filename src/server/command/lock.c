@@ -351,12 +351,18 @@ static bool may_notify(struct call *call, const struct request *r)
                       " requests with NOTIFY (notify-max); CANCEL one, or use another "
                       "connection",
                       max);
-    else if (sl_request_find_notify(call->c, r->key, r->id) != NULL)
-        sl_say(call, "ERR",
-               "this connection already waits for this key with this REQUEST id; wait "
-               "for the outcome, or send CANCEL");
     else return true;
     return false;
+}
+
+/* Whether the connection already waits for this acquisition. If so, reply with an error. */
+static bool waits_already(struct call *call, const struct request *r)
+{
+    if (sl_request_find_notify(call->c, r->key, r->id) == NULL) return false;
+    sl_say(call, "ERR",
+           "this connection already waits for this key with this REQUEST id; wait "
+           "for the outcome, or send CANCEL");
+    return true;
 }
 
 void sl_do_acquire(struct call *call)
@@ -371,6 +377,8 @@ void sl_do_acquire(struct call *call)
     r.id = r.want.request;
     if (r.id.n > 0) r.want.digest = digest_of(&w);
     if (r.want.notify && call->queued == NULL && !may_notify(call, &r)) return;
+    /* The messages of a keeper about a grant name its id, and not the attempt. */
+    if (r.id.n > 0 && waits_already(call, &r)) return;
     r.notify = r.want.notify;
     r.waits = r.want.wait_ms > 0;
     sl_request_submit(&r);

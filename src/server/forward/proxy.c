@@ -34,6 +34,7 @@ static bool make(struct server *s, sl_node_id node, uint64_t session)
     }
     p->c = c;
     sl_list_init(&p->stalled);
+    sl_list_init(&p->outcomes);
     if (sl_guests_open(&s->forward->node.guests, n, node, session, &c->session->s) !=
         SLUICE_OK) {
         free(n);
@@ -62,6 +63,64 @@ void sl_proxy_session_over(struct server *s, struct session *n)
 
 /* --- Output ------------------------------------------------------------------------------- */
 
+/* The outcome of a request with NOTIFY. Its bytes follow. */
+struct outcome {
+    struct sl_list all;
+    size_t key_bytes, id_bytes, reply_bytes;
+    char bytes[];
+};
+
+static void send_outcome(const struct conn *c, struct sl_bytes key, struct sl_bytes id,
+                         struct sl_bytes reply)
+{
+    const struct sl_guest *guest = c->session->guest;
+    const struct sl_failover_message m = {.type = SL_FAILOVER_OUTCOME,
+                                          .session = guest->id,
+                                          .key = key,
+                                          .name = id,
+                                          .bytes = reply};
+    sl_forward_send(c->server, guest->node, &m);
+}
+
+/* Keep an outcome until the output has been sent. Returns false if out of memory. */
+static bool keep_outcome(struct sl_proxy *p, struct sl_bytes key, struct sl_bytes id,
+                         struct sl_bytes reply)
+{
+    struct outcome *x = malloc(sizeof *x + key.n + id.n + reply.n);
+    if (x == NULL) return false;
+    x->key_bytes = key.n;
+    x->id_bytes = id.n;
+    x->reply_bytes = reply.n;
+    memcpy(x->bytes, key.at, key.n);
+    memcpy(x->bytes + key.n, id.at, id.n);
+    memcpy(x->bytes + key.n + id.n, reply.at, reply.n);
+    sl_list_init(&x->all);
+    sl_list_append(&p->outcomes, &x->all);
+    return true;
+}
+
+/* Send, or forget, the outcomes that were kept. */
+static void end_outcomes(struct sl_proxy *p, bool sends)
+{
+    while (!sl_list_empty(&p->outcomes)) {
+        struct outcome *x = sl_container_of(p->outcomes.next, struct outcome, all);
+        const char *id = x->bytes + x->key_bytes, *reply = id + x->id_bytes;
+        if (sends)
+            send_outcome(p->c, (struct sl_bytes){x->bytes, x->key_bytes},
+                         (struct sl_bytes){id, x->id_bytes},
+                         (struct sl_bytes){reply, x->reply_bytes});
+        sl_list_remove(&x->all);
+        free(x);
+    }
+}
+
+void sl_proxy_free(struct sl_proxy *p)
+{
+    if (p == NULL) return;
+    end_outcomes(p, false);
+    free(p);
+}
+
 /* Keep the output after the first `sent` bytes, until the link has space again. */
 static void stall(struct conn *c, size_t sent)
 {
@@ -76,10 +135,10 @@ void sl_proxy_flush(struct conn *c)
 {
     struct server *s = c->server;
     struct sl_guest *guest = c->session->guest;
-    bool done = guest->busy && c->proxy->ran && sl_list_empty(&c->requests);
+    bool done = c->proxy->ran && sl_list_empty(&c->requests);
     size_t at = 0;
-    if (c->closing || guest->gone || (c->out.n == 0 && !done)) return;
-    do {
+    if (c->closing || guest->gone) return;
+    while (at < c->out.n || done) {
         if (sl_links_unsent(s, guest->node) >= SL_FORWARD_HIGH) {
             stall(c, at);
             return;
@@ -96,25 +155,35 @@ void sl_proxy_flush(struct conn *c)
         if (!sl_forward_send(s, guest->node, &m))
             return; /* The link is about to end. */
         at += n;
-    } while (at < c->out.n);
+        if (at == c->out.n) break;
+    }
     c->out.n = 0;
-    if (done) guest->busy = c->proxy->ran = false;
+    if (done) c->proxy->ran = false;
+    end_outcomes(c->proxy, true);
 }
 
+void sl_proxy_ran(struct conn *c)
+{
+    c->proxy->ran = true;
+    /* The node knows which request a reply answers by the order of the replies. */
+    if (!c->closing && !c->out.spilt) sl_proxy_flush(c);
+}
+
+/* An outcome comes after the reply QUEUED, and not in the middle of another reply. */
 void sl_proxy_outcome(const struct request *r)
 {
     struct conn *c = r->c;
     size_t from = c->proxy->outcome;
-    const struct sl_failover_message m = {
-        .type = SL_FAILOVER_OUTCOME,
-        .session = c->session->guest->id,
-        .key = r->key,
-        .name = r->id,
-        .bytes = {c->out.buffer + from, c->out.n - from}};
+    struct sl_bytes reply = {c->out.buffer + from, c->out.n - from};
     assert(from <= c->out.n);
-    if (!c->closing && !c->session->guest->gone && !c->out.spilt)
-        sl_forward_send(c->server, c->session->guest->node, &m);
     c->out.n = from;
+    if (c->closing || c->session->guest->gone || c->out.spilt) return;
+    if (from == 0 && sl_proxy_may_run(c)) {
+        send_outcome(c, r->key, r->id, reply);
+        return;
+    }
+    /* The output is sent at the end of this callback, or when the link has space. */
+    if (!keep_outcome(c->proxy, r->key, r->id, reply)) c->out.spilt = true;
 }
 
 void sl_proxy_flush_stalled(struct server *s)
@@ -130,6 +199,7 @@ void sl_proxy_flush_stalled(struct server *s)
         struct sl_proxy *p = sl_container_of(stalled.next, struct sl_proxy, stalled);
         sl_list_remove(&p->stalled);
         sl_proxy_flush(p->c);
+        if (sl_proxy_may_run(p->c)) sl_conn_unblock(p->c);
     }
 }
 

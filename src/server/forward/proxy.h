@@ -11,10 +11,12 @@ struct request;
 
 struct sl_proxy {
     struct conn *c; /* Its session is a guest (failover/guests.h). */
-    bool ran;       /* The proxy has run its last command. */
+    bool
+        ran; /* The proxy has run its last command, and has not sent the whole reply. */
     size_t
         outcome; /* Where in the output the outcome of a request with NOTIFY begins. */
     struct sl_list stalled;
+    struct sl_list outcomes; /* Those that are sent after the output. */
 };
 
 #define SL_PROXY_REFUSAL "the keeper does not accept this command from another node"
@@ -24,6 +26,15 @@ static inline sl_ms sl_proxy_arrived_ms(const struct conn *c)
     return c->session->guest->arrived_ms;
 }
 
+/* Whether the proxy may run its next command: it has sent the reply to the one before. */
+static inline bool sl_proxy_may_run(const struct conn *c)
+{
+    return sl_list_empty(&c->proxy->stalled);
+}
+
+/* The proxy has run a command. Send its reply, if it is complete. */
+void sl_proxy_ran(struct conn *c);
+
 /* Send the proxy's output to its node, while the link has space. */
 void sl_proxy_flush(struct conn *c);
 
@@ -32,6 +43,8 @@ void sl_proxy_outcome(const struct request *r);
 
 /* Tell the node that the keeper has closed the proxy, unless the node knows. */
 void sl_proxy_closed(struct conn *c);
+
+void sl_proxy_free(struct sl_proxy *p); /* NULL is allowed. */
 
 /* Forget a session that has ended, if it belonged to a proxy. */
 void sl_proxy_session_over(struct server *s, struct session *n);

@@ -20,7 +20,7 @@ static void free_conn(struct conn *c)
     sl_resp_reader_free(c->reader);
     sl_resp_writer_free(&c->out);
     free(c->sending);
-    free(c->proxy);
+    sl_proxy_free(c->proxy);
     free(c->tx);
     sl_forward_free_session(c);
     free(c);

@@ -131,7 +131,8 @@ void sl_conn_work_later(struct conn *c)
 static bool may_act(const struct conn *c)
 {
     return !c->closing && c->hang_up == SL_STAYS && c->leaves == SL_STAYS &&
-           sl_list_empty(&c->requests) && c->sending == NULL;
+           sl_list_empty(&c->requests) && c->sending == NULL &&
+           (c->proxy == NULL || sl_proxy_may_run(c));
 }
 
 /* Charge the budget of this loop iteration for reads and writes as well. */
@@ -153,20 +154,22 @@ void sl_conn_work(struct conn *c)
     struct sl_args args;
     uint32_t stop = c->server->commands_left - share_of_commands(c->server);
     while (c->reader != NULL && may_act(c)) {
-        if (c->server->commands_left <= stop) {
+        /* A proxy runs each command at once, because it knows the arrival of the last one only. */
+        if (c->proxy == NULL && c->server->commands_left <= stop) {
             if (sl_resp_unread(c->reader) > 0) sl_conn_work_later(c);
             break;
         }
         size_t written = c->out.n;
         int status = sl_resp_next(c->reader, &args);
         if (status == 0) break;
-        if (--c->server->commands_left % 32 == 0 && sl_server_turn_is_long(c->server))
+        if (c->server->commands_left > 0 && --c->server->commands_left % 32 == 0 &&
+            sl_server_turn_is_long(c->server))
             /* This is the last command of this loop iteration. */
             c->server->commands_left = 0;
         if (status < 0) broken(c, status);
         else sl_dispatch(c, &args);
-        if (c->proxy != NULL) c->proxy->ran = true;
         if (c->out.n > written) charge(c->server, c->out.n - written);
+        if (c->proxy != NULL) sl_proxy_ran(c);
         if (c->out.n > OUT_BYTES_HIGH) {
             sl_recorder_flush(c->server);
             sl_conn_flush(c);
