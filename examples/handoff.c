@@ -4,8 +4,8 @@
  *     SLUICE_SERVER=db1:5625,db2:5625 ./handoff KEY
  *
  * The program acquires the lock, and then executes a second program (here: itself), which extends the
- * lease and releases the lock. A grant with a lease belongs to everyone who knows its key and its
- * fence. */
+ * lease and releases the lock. Any program that knows the key and the fence of a grant with a lease
+ * can extend and release it. */
 #include <inttypes.h>
 #include <sluice.h>
 #include <stdio.h>

@@ -7,8 +7,8 @@
  * node that it is connected to, and watch. Each line begins with the time, in milliseconds of
  * CLOCK_BOOTTIME. `act` stands for the work that only the leader may do.
  *
- * The library stands for election, extends the lease, and calls on_ended() before another candidate
- * can be elected. The program checks sluice_left() before every step, and passes the fence to the
+ * The library stands for election, extends the lease, and calls on_ended() before the lease
+ * expires. The program checks sluice_left() before every step, and passes the fence to the
  * resource (docs/clients.md). */
 #include <inttypes.h>
 #include <pthread.h>

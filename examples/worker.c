@@ -22,11 +22,12 @@ static struct sluice *service;
 static struct sluice_cancel cancel;
 static atomic_bool stop;
 
-/* A thread of the library calls this function before another client can be granted the lock. */
+/* A thread of the library calls this function before the lease expires. */
 static void on_event(void *arg, const struct sluice_event *e)
 {
     (void)arg;
-    if (e->type == SLUICE_EVENT_WITHDRAWN) return; /* We stop anyway. */
+    if (e->type == SLUICE_EVENT_WITHDRAWN)
+        return; /* ASKED came first, so the work stops anyway. */
     printf("%s\n", e->type == SLUICE_EVENT_ASKED ? "asked to release" : "lost");
     stop = true;
 }

@@ -407,10 +407,12 @@ SLUICE_API size_t sluice_canal_picture(uint64_t held, struct sluice_capacity cap
  * library sends the command again, and the command takes effect once. If the program gives up
  * a request, the library cancels it at the server, so that no forgotten grant remains.
  *
- * **When the holder must stop.** The callback of a grant is called in time: before the lock can
- * be granted to another client, unless the program is suspended at that moment.
- * sluice_left() tells how long the grant lasts. A program that may be suspended passes the
- * fence to the resource (docs/fencing.md). See docs/clients.md and docs/in-process.md. */
+ * **When the holder must stop.** On a server, the library calls on_event before the lease
+ * expires, so the holder can stop before another client is granted the lock. The call can come
+ * too late if the program was suspended, or if the grant has ended early: by a forced steal,
+ * BREAK ... NOW, a release by another client, or the loss of the connection of a grant without a
+ * lease. So check sluice_left() before each step, and pass the fence to the resource
+ * (docs/fencing.md). See docs/clients.md and docs/in-process.md. */
 
 struct sluice; /* A lock service. Opaque. Any thread may use it. */
 
@@ -423,8 +425,8 @@ struct sluice_options {
     const char *password; /* NULL: none. */
     const char *name; /* The name that EXPLAIN shows, without spaces, at most 63 bytes.
                            * Default: the name of the program. */
-    int64_t retry_ms; /* How long a call that no server can answer is tried again, in
-                           * addition to its wait_ms. Default 5000. */
+    int64_t retry_ms; /* If no server can answer a call, the library repeats it for this
+                           * long, in addition to wait_ms. Default 5000. */
     int64_t connect_ms; /* Timeout of each attempt to connect. Default 1000. */
     uint32_t
         event_loop; /* 1: start no threads, except to resolve host names; the program
@@ -434,8 +436,7 @@ struct sluice_options {
 #define SLUICE_ADDRESSES_MAX 16u /* Maximum number of addresses of a service. */
 
 /* Open a lock service. The argument where is
- *   "HOST:PORT[,HOST:PORT...]"  a server, or the nodes of a cluster on etcd. Without a
- *                               port: 5625.
+ *   "HOST:PORT[,HOST:PORT...]"  a server, or the nodes of a cluster. Without a port: 5625.
  *                               "unix:PATH" is a socket in the file system.
  *   "memory:"                   a new service inside this process
  *   NULL                        the environment variable SLUICE_SERVER; if it is not set,
@@ -552,9 +553,9 @@ struct sluice_grant {
  * ECANCELLED: sluice_cancel() was called. Other errors: EINVAL, EKEYS, EWAITERS, ECLOSED,
  * EFORKED, ENOMEM.
  * On a server also: EUNREACHABLE, EDENIED, EDRAINED, EPROTOCOL, and errors of the server that
- * did not end within retry_ms: ERECOVERING, ENOKEEPER, ENOQUORUM, EIO, EREQUESTS. EMAJORITY: the
- * address is a majority cluster, which supports only exclusive locks with a lease. If other
- * errors occur, sluice_error() has the message. */
+ * lasted for retry_ms: ERECOVERING, ENOKEEPER, ENOQUORUM, EIO, EREQUESTS. EMAJORITY: the address
+ * is a majority cluster, which supports only exclusive locks with a lease. sluice_error() returns
+ * the message of the error. */
 SLUICE_API int sluice_acquire(struct sluice *s, const char *key,
                               const struct sluice_request *request,
                               struct sluice_grant *out);
@@ -674,9 +675,10 @@ typedef void sluice_done_fn(void *arg, int status, const struct sluice_grant *gr
 
 /* Start a call and return at once. If the result is SLUICE_OK, on_done is called exactly once,
  * later, with the status that sluice_acquire(), sluice_release() or sluice_extend() would
- * return. Otherwise it is never called. Borrow key and request. on_done may be NULL. Also
- * for services with threads; then another thread makes the callback. Not for "memory:". Errors:
- * EINVAL, ENOMEM, ENOTHELD, ENOLEASE, ECANCELLED, ECLOSED, EFORKED. */
+ * return. Otherwise it is never called. Borrow key and request. on_done may be NULL. These
+ * functions also work without event_loop; then a thread of the library makes the callback. Not
+ * for "memory:". Errors: EINVAL, ENOMEM, ETOOBIG, ENOTHELD, ENOLEASE, ECANCELLED, ECLOSED,
+ * EFORKED. */
 SLUICE_API int sluice_acquire_start(struct sluice *s, const char *key,
                                     const struct sluice_request *request,
                                     sluice_done_fn *on_done, void *arg);
@@ -725,11 +727,11 @@ struct sluice_candidate {
     const char
         *value; /* For example the candidate's address; READ shows the leader's. */
     const char *note;
-    /* This program leads from now on, under this fence. */
+    /* The program has been elected: it leads from now on, under this fence. */
     void (*on_elected)(void *arg, uint64_t fence);
-    /* This program must not lead any more. The call comes before another candidate can be
-     * elected. It must not return before the work has stopped. The library then stands for
-     * election again. */
+    /* The program must stop leading. The library calls this before the lease expires, or when
+     * the leadership is revoked. The function must not return before the work has stopped. The
+     * library then stands for election again. */
     void (*on_ended)(void *arg, uint64_t fence, enum sluice_event_type why);
     void *arg;
 };
@@ -756,8 +758,8 @@ struct
  * returns SLUICE_OK. The calling thread waits, also in a service with event_loop. Not for
  * "memory:".
  * EUNREACHABLE: no server answered for retry_ms; the transaction may or may not have been committed.
- * Other errors: the status that fn returned, if it is not one of a server; EINVAL, ENOMEM, EDENIED,
- * ENOKEEPER, EAGE, ELOCKS, EWRITES, ETRANSACTIONS, ENOSPC, EIO, EPROTOCOL: nothing was committed. */
+ * After all other errors, nothing was committed: the status that fn returned, EINVAL, ENOMEM, EDENIED,
+ * ENOKEEPER, EAGE, ELOCKS, EWRITES, ETRANSACTIONS, ENOSPC, EIO, EPROTOCOL. */
 SLUICE_API int sluice_transaction(struct sluice *s,
                                   int (*fn)(struct sluice_tx *tx, void *arg),
                                   void *arg);

@@ -35,7 +35,8 @@ static void free_election(struct sluice_election *e)
     free(e);
 }
 
-/* Begin and end the part of a callback that uses the candidate's functions. */
+/* enter() and leave() enclose the part of a callback that uses the candidate's functions, so that
+ * sluice_resign() can wait for its end. enter() returns false if the candidate has resigned. */
 static bool enter(struct sluice_election *e)
 {
     pthread_mutex_lock(&e->mutex);

@@ -9,7 +9,7 @@
 
 struct member {
     const char *key;
-    size_t number;  /* Its place in the list of the program. */
+    size_t number;  /* Its position in the list of the program. */
     uint64_t fence; /* 0: not held. */
 };
 
@@ -56,7 +56,7 @@ static void on_event(void *arg, const struct sluice_event *e)
     if (ends) l->lost = true;
     pthread_mutex_unlock(&l->mutex);
     if (!known || !first)
-        return; /* acquire_all() begins again; or this is a later loss. */
+        return; /* acquire_all() begins again; or on_event() has reported the first loss. */
     if (l->on_event != NULL) l->on_event(l->arg, e);
     if (ends) release_others(l, e->key);
 }

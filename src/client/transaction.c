@@ -18,7 +18,7 @@ struct sluice_tx {
     bool uncertain; /* A reply to TX.COMMIT was lost. */
     unsigned attempt;
     int64_t heard_ms; /* When a server last replied, */
-    int64_t begun_ms; /* and last said something else than NOKEEPER. */
+    int64_t begun_ms; /* and last sent another reply than NOKEEPER. */
     char id[33];
 };
 

@@ -5,7 +5,7 @@
 
 #include "client/engine/internal.h"
 
-/* A request that gave up is cancelled for at most this long beyond its lease. Then no server
+/* The engine tries to cancel an abandoned request for its lease plus this time. Then no server
  * can have a grant of it. */
 #define CANCEL_MS 60000
 

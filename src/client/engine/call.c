@@ -201,7 +201,7 @@ static void write_capacity(struct sl_command *k, const struct sluice_request *r)
     if (r->units != 0) write_option(k, "UNITS", r->units);
 }
 
-/* Returns the time that the request may still wait; 0: do not wait. */
+/* Returns how long the request can still wait; 0: it must not wait. */
 static int64_t wait_left(const struct sl_client_acquisition *a)
 {
     if (a->request.wait_ms == 0 || a->wait_end_ms <= a->sent_ms) return 0;
@@ -441,8 +441,8 @@ void sl_call_due(struct sl_engine *e, struct sl_call *c)
         sl_list_remove(&c->node);
         sl_call_submit(e, c);
     } else if (e->links[c->link].state < SL_LINK_GREETS)
-        set_timer(e, c, e->now_ms); /* Another time limit applies to the connection. */
+        set_timer(e, c, e->now_ms); /* The connection has a time limit of its own. */
     else
         sl_link_drop(e, c->link, SLUICE_EUNREACHABLE,
-                     "the server did not reply in time");
+                     "the server did not reply within the time limit");
 }

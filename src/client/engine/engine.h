@@ -25,7 +25,7 @@
 
 #define SL_ENGINE_ADDRESSES_MAX 16u
 #define SL_ENGINE_REPLY_MS \
-    5000 /* A server that does not reply for this long is lost. */
+    5000 /* If a server does not reply for this long, close the connection. */
 #define SL_ENGINE_EXTEND_MS_MAX \
     2000 /* The same, for the extension of a lease: at most this, */
 #define SL_ENGINE_EXTEND_MS_MIN \
@@ -83,8 +83,8 @@ enum sl_call_type {
 enum sl_call_state { SL_CALL_UNSENT, SL_CALL_SENT, SL_CALL_PAUSES };
 
 /* A call is in the queue of its link (UNSENT), waits for a reply (SENT), or waits until it is
- * sent again (PAUSES). It belongs to an acquisition, a hold, a ticket, or to nobody: then its
- * reply is ignored. */
+ * sent again (PAUSES). It belongs to an acquisition, a hold or a ticket. If it belongs
+ * to none of them, the engine ignores its reply. */
 struct sl_call {
     struct sl_list node; /* In the queue of its link, or in the list of paused calls. */
     struct sl_timer timer;

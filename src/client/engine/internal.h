@@ -71,7 +71,7 @@ void sl_link_due(struct sl_engine *e, struct sl_engine_link *l);
 void sl_link_drop(struct sl_engine *e, unsigned link, int status, const char *why);
 /* Returns why requests have no reply. */
 int sl_link_status(const struct sl_engine *e, unsigned link);
-/* This node cannot serve the client now: use another one, if there is one. */
+/* This node cannot serve the client now: connect to the next address, if there is one. */
 void sl_link_leave(struct sl_engine *e, unsigned link, const char *why);
 /* The client closes: end the calls of the program. */
 void sl_link_close_calls(struct sl_engine *e, struct sl_engine_link *l);

@@ -6,7 +6,7 @@
 
 #define OUT_BYTES_MIN 4096u
 #define OUT_BYTES_MAX 65536u /* Write no further commands while this many bytes wait. */
-#define MOVE_MS 500          /* Leave a node that cannot serve us at most this often. */
+#define MOVE_MS 500          /* The shortest time between two changes of the node. */
 
 static unsigned number_of(const struct sl_engine *e, const struct sl_engine_link *l)
 {
@@ -99,7 +99,7 @@ static sl_ms pause_ms(struct sl_engine *e, const struct sl_engine_link *l)
     return sl_engine_backoff(e, l->failures - e->options.addresses + 1);
 }
 
-/* The connection is gone. Everything that waited for it is sent again on the next one. */
+/* The connection is lost. Send everything that waited for it again on the next one. */
 static void lost(struct sl_engine *e, struct sl_engine_link *l, bool failed)
 {
     unsigned link = number_of(e, l);
@@ -359,7 +359,7 @@ void sl_engine_received(struct sl_engine *e, sl_ms now, unsigned link,
     if (reply->type == SLUICE_REPLY_PUSH) on_push(e, link, reply);
     else if (l->sent_count == 0)
         sl_link_drop(e, link, SLUICE_EPROTOCOL,
-                     "the server sent a reply to no command");
+                     "the server sent a reply that belongs to no command");
     else {
         struct sl_call *c = take_sent(l);
         sl_timer_set(e, &c->timer, SL_NEVER);
@@ -398,11 +398,11 @@ void sl_link_due(struct sl_engine *e, struct sl_engine_link *l)
             break;
         case SL_LINK_CONNECTS:
             sl_link_drop(e, link, SLUICE_EUNREACHABLE,
-                         "the connection was not established in time");
+                         "the server did not accept the connection within connect_ms");
             break;
         case SL_LINK_GREETS:
             sl_link_drop(e, link, SLUICE_EUNREACHABLE,
-                         "the server did not answer HELLO in time");
+                         "the server did not reply to HELLO within connect_ms");
             break;
         case SL_LINK_UP:
             if (l->sent_count == 0 && e->now_ms - l->heard_ms >= SL_ENGINE_PING_MS &&

@@ -211,7 +211,8 @@ static int begin_start(struct sl_remote *s, sluice_done_fn *on_done, void *arg,
     return status;
 }
 
-/* End the start of a call that has a callback. */
+/* Return the status of the start of a call that has a callback. Frees a call that failed to
+ * start, and unlocks the mutex. */
 static int started(struct sl_remote *s, struct sl_remote_call *c, int status)
 {
     if (status != SLUICE_OK) free(c);
