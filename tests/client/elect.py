@@ -56,7 +56,7 @@ class Candidate:
         self.reader.join()
 
     def pause(self, seconds):
-        """Stop the process. What it did is over when it has stopped."""
+        """Stop the process for some seconds. The pause counts from when the process has stopped."""
         self.popen.send_signal(signal.SIGSTOP)
         until(lambda: open("/proc/%d/stat" % self.popen.pid).read().rpartition(")")[2].split()[0] == "T", "it stops")
         begin = now_us()
@@ -65,7 +65,7 @@ class Candidate:
         self.popen.send_signal(signal.SIGCONT)
 
     def terms(self):
-        """(fence, from, to) of each time that it led."""
+        """Returns (fence, from, to) of each term in which the candidate led."""
         begun = None
         for line in self.lines:
             if line[0] == "lead":

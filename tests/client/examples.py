@@ -40,7 +40,7 @@ def steps_of(p):
 
 
 def until_steps(t, p, above=0):
-    """Wait until it works under a fence above this one; returns the fence."""
+    """Wait until the worker does steps under a fence above this one; returns the fence."""
     found = t.until(lambda: [f for f in steps_of(p) if f > above], "it works under a fence above %d" % above)
     return found[0]
 
@@ -48,7 +48,7 @@ def until_steps(t, p, above=0):
 # ---- workers ----
 
 def stopped(p):
-    """It has stopped its work: after the callback, or because sluice_left() said so before."""
+    """The worker has stopped: after the callback, or before it because of sluice_left()."""
     check_that(" of %s steps done" % MANY in p.out, "it stopped its work; it printed %r" % p.out)
     check(p.err, "", "its errors")
 
@@ -81,7 +81,7 @@ def SIGTERM_ends_a_worker_that_waits(t, name):
     s.until_waiting("k", 1)
     p.kill(signal.SIGTERM)
     check([line.split(":")[0] for line in p.until_out("\n").splitlines()], ["CANCELLED"])
-    check_that(p.status in (0, 1), "it ended")  # libuv.c always ends with 0.
+    check_that(p.status in (0, 1), "the worker ended")  # libuv.c always ends with 0.
     check(s.waiters("k"), 0, "waiters")
 
 
@@ -144,7 +144,7 @@ for f in (it_does_all_steps,
 
 
 @test
-def the_program_of_the_page_about_clients_works(t):
+def the_program_in_docs_clients_works(t):
     s = t.server()
     root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
     with open(os.path.join(root, "docs/clients.md"), encoding="utf-8") as page:
@@ -254,7 +254,7 @@ def leads(p, above=0):
 
 
 def until_one_leads(t, candidates, above=0):
-    """Wait for one that acts under a fence above this one; returns it and its fence."""
+    """Wait for a candidate that acts under a fence above this one; returns the candidate and its fence."""
 
     def look():
         for p in candidates:

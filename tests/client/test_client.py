@@ -237,7 +237,7 @@ def token_at(token):
 
 
 @test
-def close_ends_waits_and_releases_what_is_kept_alive(t):
+def close_ends_waits_and_releases_grants_with_keep_alive(t):
     s, c = t.server().with_clients(1)
     c("ACQUIRE", "taken")
     a, got = service(s), []

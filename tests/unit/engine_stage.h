@@ -17,7 +17,7 @@
 struct stage_conn {
     bool open;        /* The client has it open. */
     bool established; /* The server has accepted it. */
-    bool cut;         /* Nothing passes any more, and nobody notices. */
+    bool cut;         /* Nothing passes any more, and neither side notices. */
     bool full;        /* The client cannot send. */
     uint64_t number;
     struct sl_resp_reader *reader;
