@@ -453,7 +453,7 @@ static void on_cancel(struct sl_node *n, struct sl_now now, const struct sl_mess
     sl_proposer_wake(n, now, k);
 }
 
-/* An operator breaks a lease: from now on it is not extended. */
+/* An operator breaks a lease: from now on, this acceptor does not extend it. */
 static void on_break(struct sl_node *n, struct sl_now now, sl_node_id from,
                      const struct sl_message *m)
 {
@@ -467,8 +467,8 @@ static void on_break(struct sl_node *n, struct sl_now now, sl_node_id from,
     vote(n, now, from, m, &v, was ? SL_VERDICT_YES : SL_VERDICT_LACKS);
 }
 
-/* A repeated request found this lease, which another attempt of the same acquisition has
- * got or is about to get. From now on, giving up that attempt does not end the lease. */
+/* A repeated request has found this lease, which belongs to another attempt of the same
+ * acquisition. From now on, the lease does not end if the proposer gives up that attempt. */
 static void on_adopt(struct sl_node *n, struct sl_now now, sl_node_id from,
                      const struct sl_message *m)
 {

@@ -64,12 +64,13 @@ struct sl_node_limits {
     sl_ms answer_min_ms, answer_max_ms; /* The range of the timeout after that. */
     sl_ms forget_ms;               /* How long to remember a key without a lease. */
     uint32_t waiting_messages_max; /* Messages that wait for the disk. */
-    uint32_t requests_max;         /* Acquisitions with an id that have ended, and are
-                            * remembered. */
-    uint32_t drains_max;           /* Patterns that are on. */
-    sl_ms request_keep_ms;         /* How long they are remembered. */
-    sl_ms linger_ms; /* How long the position in the queue is kept for a request with an
-                      * id whose client has left, and its grant. */
+    uint32_t requests_max; /* Acquisitions with an id that have ended, and that the
+                            * node remembers. */
+    uint32_t drains_max;   /* Patterns that are on. */
+    sl_ms request_keep_ms; /* How long the node remembers them. */
+    sl_ms
+        linger_ms; /* How long the node keeps the position in the queue, or the grant, of
+                      * a request with an id whose client has left. */
 };
 
 extern const struct sl_node_limits sl_node_limits_default;

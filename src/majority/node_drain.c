@@ -2,8 +2,8 @@
  * of them.
  *
  * The node remembers the last DRAIN of each pattern, ON or OFF, with its stamp. The highest stamp
- * is the newest. Nodes with different patterns send them to each other, and a new membership is
- * used only by nodes that know the same patterns (README.md). */
+ * is the newest. Nodes with different patterns send them to each other. Only nodes that know the
+ * same patterns use a new membership (README.md). */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -121,7 +121,7 @@ static bool set(struct sl_node *n, struct sl_bytes pattern, uint64_t stamp, bool
     return true;
 }
 
-/* Let the requests that wait for a drained key try now: they are rejected. */
+/* Let the requests that wait for a drained key try now, so that the acceptors reject them. */
 static void wake_drained(struct sl_node *n, struct sl_now now)
 {
     for (struct sl_list *i = n->requests.next; i != &n->requests; i = i->next) {

@@ -1,5 +1,5 @@
-/* proposer_adopt.c - acquisitions with a REQUEST id: attempts that repeat another one adopt
- * its lease, keep its position in the queue, or get the error that it has ended; and CANCEL. */
+/* proposer_adopt.c - acquisitions with a REQUEST id. An attempt that repeats another one adopts its
+ * lease, keeps its position in the queue, or fails because the acquisition has ended. Also CANCEL. */
 #include "majority/acceptor.h"
 #include "majority/proposer.h"
 
