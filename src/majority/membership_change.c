@@ -307,12 +307,12 @@ static void vote_no(struct sl_node *n, struct sl_now now, sl_node_id to,
 }
 
 /* Whether a message is about the membership that follows ours, and comes from one of
- * our members. */
+ * our members. No proposer uses a ballot with the number 0: such a message is forged. */
 static bool is_about_next(const struct sl_node *n, sl_node_id from,
                           const struct sl_message *m)
 {
     return sl_node_is_member(n) && m->version == n->kept.force.version &&
-           sl_membership_find(&n->kept.force, from) >= 0;
+           m->ballot.number > 0 && sl_membership_find(&n->kept.force, from) >= 0;
 }
 
 static void on_prepare(struct sl_node *n, struct sl_now now, sl_node_id from,
