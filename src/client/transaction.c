@@ -96,7 +96,7 @@ int sluice_tx_del(struct sluice_tx *tx, const char *table, const char *key)
 /* --- One attempt ------------------------------------------------------------------------- */
 
 /* How an attempt ended. */
-enum outcome {
+enum ending {
     FINAL,   /* With the status. */
     AGAIN,   /* Nothing was committed: run the function again. */
     UNKNOWN, /* The reply to TX.COMMIT was lost. */
@@ -110,7 +110,7 @@ static bool is_lost(int status)
 }
 
 /* Classify a failure that committed nothing. */
-static enum outcome failed(struct sluice_tx *tx, int status)
+static enum ending failed(struct sluice_tx *tx, int status)
 {
     if (is_lost(status) || status == SLUICE_ENOKEEPER) {
         if (tx->wire != NULL) disconnect(tx);
@@ -122,7 +122,7 @@ static enum outcome failed(struct sluice_tx *tx, int status)
                : FINAL;
 }
 
-static enum outcome commit(struct sluice_tx *tx, int *status)
+static enum ending commit(struct sluice_tx *tx, int *status)
 {
     const char *args[] = {"TX.COMMIT"};
     *status = call(tx, args, NULL, 1);
@@ -136,8 +136,8 @@ static enum outcome commit(struct sluice_tx *tx, int *status)
     return failed(tx, *status);
 }
 
-static enum outcome attempt(struct sluice_tx *tx, int (*fn)(struct sluice_tx *, void *),
-                            void *arg, int *status)
+static enum ending attempt(struct sluice_tx *tx, int (*fn)(struct sluice_tx *, void *),
+                           void *arg, int *status)
 {
     const char *begin[] = {"TX.BEGIN", "REQUEST", tx->id}, *abort[] = {"TX.ABORT"};
     tx->status = SLUICE_OK;
@@ -146,7 +146,7 @@ static enum outcome attempt(struct sluice_tx *tx, int (*fn)(struct sluice_tx *, 
     int result = fn(tx, arg);
     if (tx->status != SLUICE_OK) {
         *status = tx->status;
-        enum outcome o = failed(tx, *status);
+        enum ending o = failed(tx, *status);
         if (o == FINAL && tx->wire != NULL) (void)call(tx, abort, NULL, 1);
         return o;
     }
@@ -159,7 +159,7 @@ static enum outcome attempt(struct sluice_tx *tx, int (*fn)(struct sluice_tx *, 
 
 /* Find out whether the transaction was committed. If it was not, the function runs again, or its
  * result is final if it had rejected the transaction. */
-static enum outcome ask(struct sluice_tx *tx, enum outcome o, int *status)
+static enum ending ask(struct sluice_tx *tx, enum ending o, int *status)
 {
     const char *args[] = {"TX.OUTCOME", tx->id};
     int asked = call(tx, args, NULL, 2);
@@ -190,7 +190,7 @@ static int connect_tx(struct sluice_tx *tx)
 
 static int run(struct sluice_tx *tx, int (*fn)(struct sluice_tx *, void *), void *arg)
 {
-    enum outcome o = AGAIN;
+    enum ending o = AGAIN;
     int status = SLUICE_OK;
     while (o != FINAL) {
         int connected = connect_tx(tx);
