@@ -6,26 +6,21 @@
 #include "cli/do.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-#include "cli/address.h"
 #include "cli/exits.h"
 #include "cli/message.h"
 #include "cli/parse.h"
 #include "cli/reply.h"
+#include "cli/server.h"
 #include "cli/text.h"
 #include "sluice.h"
 
-#define ERROR_SIZE 512
-
 struct do_command {
-    const char *server, *host, *port;
-    const char *password_file;
+    struct cli_server server;
     bool json, quiet, resp2, session_lock;
     char **args;
     size_t count;
@@ -37,63 +32,12 @@ static int take(void *into, int id, const char *value)
 {
     struct do_command *w = into;
     switch (id) {
-        case CLI_OPT_SERVER: w->server = value; return 0;
-        case CLI_OPT_HOST: w->host = value; return 0;
-        case CLI_OPT_PORT: w->port = value; return 0;
         case CLI_OPT_SESSION_LOCK: w->session_lock = true; return 0;
-        case CLI_OPT_PASSWORD_FILE: w->password_file = value; return 0;
         case CLI_OPT_JSON: w->json = true; return 0;
         case 'q': w->quiet = true; return 0;
         case '2': w->resp2 = true; return 0;
-        default: return cli_usage_error("unknown option");
+        default: cli_server_option(&w->server, id, value); return 0;
     }
-}
-
-static const char *variable(const char *name)
-{
-    const char *value = getenv(name);
-    return value != NULL && value[0] != '\0' ? value : NULL;
-}
-
-/* Find the address of the server: from --server, or -h and -p, or the environment, or
- * else the default. */
-static int find_server(const struct do_command *w, struct cli_address *out)
-{
-    if (w->host != NULL || w->port != NULL) {
-        if (w->server != NULL)
-            return cli_usage_error("--server excludes -h and -p; use one or the other");
-        return cli_address_of_host(w->host, w->port, out);
-    }
-    const char *text = w->server != NULL ? w->server : variable("SLUICE_SERVER");
-    return cli_address_of_text(text != NULL ? text : SLUICE_SERVER_DEFAULT, out);
-}
-
-/* Find the password: the first line of the password file; or else the password in the
- * address; or else SLUICE_PASSWORD. Returns 0 or an exit status. */
-static int find_password(const struct do_command *w, struct cli_address *out,
-                         const char **password)
-{
-    char shown[CLI_SAFE_SIZE];
-    *password = out->has_password ? out->password : variable("SLUICE_PASSWORD");
-    if (w->password_file == NULL) return 0;
-    FILE *file = fopen(w->password_file, "re");
-    bool found = file != NULL &&
-                 fgets(out->password, sizeof out->password, file) != NULL;
-    int error = errno;
-    bool failed = file == NULL || ferror(file);
-    if (file != NULL) fclose(file);
-    cli_safe_text(w->password_file, shown, sizeof shown);
-    if (failed) {
-        cli_message("cannot read the password file %s: %s", shown, strerror(error));
-        return error == EACCES ? CLI_EXIT_NO_PERMISSION : CLI_EXIT_NO_INPUT;
-    }
-    if (found) out->password[strcspn(out->password, "\r\n")] = '\0';
-    if (!found || out->password[0] == '\0') {
-        cli_message("the first line of the password file %s is empty", shown);
-        return CLI_EXIT_NO_INPUT;
-    }
-    *password = out->password;
-    return 0;
 }
 
 /* Return whether the command is one of these. */
@@ -152,22 +96,12 @@ static void print(FILE *out, const struct do_command *w, const struct sluice_rep
     fflush(out);
 }
 
-/* Return the exit status for an error reply. The first word of the reply is the error
- * code. */
-static int exit_of_error(const char *text)
-{
-    size_t n = strcspn(text, " ");
-    for (const struct cli_exit *e = cli_exits; e->when != NULL; e++)
-        if (cli_list_has(e->errors, text, n)) return e->status;
-    return CLI_EXIT_USAGE;
-}
-
 static int tell_error(const struct do_command *w, const struct sluice_reply *r)
 {
     char shown[CLI_SAFE_SIZE];
     if (w->json) print(stdout, w, r);
     else cli_message("%s", cli_safe_text(r->text, shown, sizeof shown));
-    return exit_of_error(r->text);
+    return cli_server_exit_of(r->text);
 }
 
 static int print_reply(const struct do_command *w, const struct sluice_reply *r)
@@ -243,46 +177,13 @@ static int listen_to(struct sluice_wire *wire, const struct do_command *w)
 
 /* --- The command ---------------------------------------------------------- */
 
-/* Return whether the error means that no server runs at the address. */
-static bool is_absent(const char *error)
+static int talk(const struct do_command *w)
 {
-    return strcmp(error, strerror(ECONNREFUSED)) == 0 ||
-           strcmp(error, strerror(ENOENT)) == 0;
-}
-
-static int fail_to_connect(const char *address, int status, const char *error)
-{
-    char shown[CLI_SAFE_SIZE], reason[ERROR_SIZE];
-    cli_safe_text(address, shown, sizeof shown);
-    cli_safe_text(error, reason, sizeof reason);
-    switch (status) {
-        case SLUICE_EINVAL: return cli_address_invalid(address);
-        case SLUICE_ENOMEM: return cli_status_error(address, status);
-        case SLUICE_EDENIED:
-            cli_message("%s: %s; set the password with SLUICE_PASSWORD or "
-                        "--password-file",
-                        shown, reason);
-            return CLI_EXIT_NO_PERMISSION;
-        default:
-            cli_message("cannot connect to %s: %s%s", shown, reason,
-                        is_absent(error) ? "; start a server with \"sluice serve\", or "
-                                           "set SLUICE_SERVER to the address of one"
-                                         : "");
-            return CLI_EXIT_UNAVAILABLE;
-    }
-}
-
-static int talk(const struct do_command *w, const char *address, const char *password)
-{
-    char error[ERROR_SIZE];
     struct sluice_wire *wire;
-    struct sluice_wire_options options = {.password = password,
-                                          .resp = w->resp2 ? 2 : 3,
-                                          .error = error,
-                                          .error_size = sizeof error};
-    int status = sluice_wire_open(address, &options, &wire);
-    if (status != SLUICE_OK) return fail_to_connect(address, status, error);
-    status = sluice_wire_send(wire, (const char *const *)w->args, NULL, w->count);
+    const struct sluice_wire_options options = {.resp = w->resp2 ? 2 : 3};
+    int failed = cli_server_connect(&w->server, options, &wire);
+    if (failed != 0) return failed;
+    int status = sluice_wire_send(wire, (const char *const *)w->args, NULL, w->count);
     int status_of_reply = status == SLUICE_ENOMEM
                               ? cli_status_error("the command", status)
                               : listen_to(wire, w);
@@ -293,8 +194,6 @@ static int talk(const struct do_command *w, const char *address, const char *pas
 int cli_do(const struct cli_command *command, int argc, char **argv)
 {
     struct do_command w = {0};
-    struct cli_address server;
-    const char *password;
     int rest;
     int status = cli_parse(command, argc, argv, true, take, &w, &rest);
     if (status >= 0) return status;
@@ -313,7 +212,6 @@ int cli_do(const struct cli_command *command, int argc, char **argv)
             /* Buffer fully, and flush after each message, so that each message is
              * written in one piece. */
             BUFSIZ);
-    status = find_server(&w, &server);
-    if (status == 0) status = find_password(&w, &server, &password);
-    return status != 0 ? status : talk(&w, server.text, password);
+    status = cli_server_find(&w.server);
+    return status != 0 ? status : talk(&w);
 }

@@ -1,0 +1,45 @@
+/* server.h - the server that a command uses: its options, address and password, and connections. */
+#ifndef SL_CLI_SERVER_H
+#define SL_CLI_SERVER_H
+
+#include <stdbool.h>
+
+#include "cli/address.h"
+#include "sluice.h"
+
+#define CLI_SERVERS_SIZE 4096
+
+struct cli_server {
+    /* The options, as they were given; NULL: not given. */
+    const char *address, *host, *port, *password_file;
+
+    /* What cli_server_find() found. */
+    char addresses[CLI_SERVERS_SIZE]; /* One address, or several with commas between. */
+    char password_text[CLI_PASSWORD_SIZE];
+    const char *password; /* NULL: none. */
+};
+
+/* Take the value of --server, -h, -p or --password-file. */
+void cli_server_option(struct cli_server *s, int id, const char *value);
+
+/* Return whether an option or SLUICE_SERVER names a server. */
+bool cli_server_named(const struct cli_server *s);
+
+/* Find the addresses and the password in the options and the environment. Returns 0; or prints a
+ * message and returns an exit status. */
+int cli_server_find(struct cli_server *s);
+
+/* Connect to the first server that answers. The caller sets the options, except password, error
+ * and error_size. Stores the connection in *out; close it with sluice_wire_close(). Returns 0;
+ * or prints a message and returns an exit status. */
+int cli_server_connect(const struct cli_server *s, struct sluice_wire_options options,
+                       struct sluice_wire **out);
+
+/* Print why a server cannot be used: the status and the message of a failed call. Returns an exit
+ * status. */
+int cli_server_failed(const char *address, int status, const char *error);
+
+/* Return the exit status of an error reply. Its first word is the error code. */
+int cli_server_exit_of(const char *error);
+
+#endif /* SL_CLI_SERVER_H */
