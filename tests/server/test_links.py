@@ -26,7 +26,7 @@ from live import (Client, Closed, Failure, Server, check, check_that, encode, ma
 SECRET = "the nodes' secret, of 33 bytes: \x7e"
 PORT = 5627
 NAME = b"sluice-node"
-PROTOCOL = 5
+PROTOCOL = 6
 
 
 # --- Nodes and peers --------------------------------------------------------------------
