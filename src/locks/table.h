@@ -86,7 +86,10 @@ struct sl_want {
     sl_ms wait_ms;   /* 0: do not wait. SL_NEVER: no timeout. */
     sl_ms waited_ms; /* Time since the client sent the request; wait_ms is the rest. The
                       * position in the queue counts from then. */
-    sl_ms lease_ms;  /* 0: no lease; the grant ends with its session. */
+    uint64_t
+        number; /* From sl_table_next_number(), when the request arrived: its position among
+                       * those of the same millisecond. 0: after those that are queued. */
+    sl_ms lease_ms; /* 0: no lease; the grant ends with its session. */
     struct sl_bytes value, note;
     bool steal;     /* While waiting, ask lower-priority holders to release. */
     sl_ms force_ms; /* With steal: grant by force after this time, or SL_NEVER. */
@@ -186,6 +189,9 @@ bool sl_table_ends_sessions(const struct sl_table *t);
 bool sl_session_holds(const struct sl_session *s);
 
 /* --- Changes -------------------------------------------------------------- */
+
+/* Return the position of a request that arrives now, if the caller makes it later. */
+uint64_t sl_table_next_number(struct sl_table *t);
 
 /* Request units of a key. Returns
  *

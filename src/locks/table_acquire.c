@@ -79,6 +79,11 @@ static bool waits_for_itself(const struct sl_lock *l, const struct sl_session *s
            sl_roster_is_only_of(l->roster, s->id);
 }
 
+uint64_t sl_table_next_number(struct sl_table *t)
+{
+    return ++t->arrivals;
+}
+
 static int enqueue(struct sl_table *t, struct sl_now now, struct sl_session *s,
                    struct sl_lock *l, const struct sl_want *w)
 {
@@ -101,7 +106,7 @@ static int enqueue(struct sl_table *t, struct sl_now now, struct sl_session *s,
     e->session = s;
     if (e->named != NULL) e->named->entry = e;
     e->wait.since_ms = e->came_ms = now.ms - w->waited_ms;
-    e->wait.number = ++t->arrivals;
+    e->wait.number = w->number > 0 ? w->number : sl_table_next_number(t);
     /* After its connection was lost, an acquisition gets its old position. But this attempt
      * may have arrived at its node earlier: the message of the lost one may have been on its way for long. */
     if (w->named != NULL && !sl_list_empty(&w->named->in_list) &&
@@ -138,7 +143,7 @@ static int join(struct sl_table *t, struct sl_now now, struct sl_session *s,
     e->lock = l;
     if (e->named != NULL) e->named->entry = e;
     e->wait.since_ms = e->came_ms = now.ms - w->waited_ms;
-    e->wait.number = ++t->arrivals;
+    e->wait.number = sl_table_next_number(t);
     sl_table_count_entry(t, e);
     sl_table_grant_entry(t, now, e, s, out);
     return SLUICE_OK;

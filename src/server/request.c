@@ -195,10 +195,18 @@ static void copy_arguments(struct request *k, const struct request *r)
 
 /* --- Keeping, answering and freeing a request -------------------------------- */
 
-sl_ms sl_request_arrival_ms(const struct call *call)
+void sl_request_take_arrival(struct request *r, const struct call *call)
 {
-    if (call->resumed != NULL) return call->resumed->arrived_ms;
-    return sl_proxy_arrived_ms(call->c);
+    const struct request *resumed = call->resumed;
+    if (resumed != NULL) {
+        r->came_ms = resumed->came_ms;
+        r->arrived_ms = resumed->arrived_ms;
+        r->arrival = resumed->arrival;
+        return;
+    }
+    r->came_ms = call->c->proxy->arrival.came_ms;
+    r->arrived_ms = call->c->proxy->arrival.arrived_ms;
+    r->arrival = call->c->proxy->arrival.number;
 }
 
 void sl_request_submit(struct request *r)

@@ -85,6 +85,7 @@ struct request {
     sl_ms arrived_ms;
     sl_ms
         came_ms; /* When it arrived at this node; a forwarded one arrived at another node before. */
+    uint64_t arrival; /* Of a forwarded one: `number` in struct sl_want. */
     enum sl_verb verb;
     bool answered;
     bool kept;
@@ -167,9 +168,8 @@ struct answer {
     const struct sl_tx_answer *tx; /* TX.* */
 };
 
-/* Return when the request of this call arrived. That is now, unless the request runs again or
- * another node forwarded it. */
-sl_ms sl_request_arrival_ms(const struct call *call);
+/* Set when the request of this call arrived: it runs again, or another node forwarded it. */
+void sl_request_take_arrival(struct request *r, const struct call *call);
 
 /* Initialize a request for this call. The caller fills in the options; sl_request_keep() fills in
  * the fields that only a kept request has. */
@@ -186,13 +186,13 @@ static inline void sl_request_init(struct request *r, struct call *call,
     r->n = call->n;
     r->key = r->id = r->extra = (struct sl_bytes){NULL, 0};
     r->ticket = 0;
-    r->came_ms = call->s->now.ms;
-    r->arrived_ms = plain ? call->s->now.ms : sl_request_arrival_ms(call);
+    r->came_ms = r->arrived_ms = call->s->now.ms;
+    r->arrival = 0;
+    if (!plain) sl_request_take_arrival(r, call);
     r->verb = verb;
     r->answered = r->kept = r->waits = r->notify = r->begun = false;
     r->queued = call->queued != NULL;
     r->settles = call->resumed != NULL && call->resumed->settles;
-    if (call->resumed != NULL) r->came_ms = call->resumed->came_ms;
 }
 
 /* Choose the arbiter and pass it the request. The arbiter answers the request, or keeps it and

@@ -596,23 +596,29 @@ def requests_with_notify_keep_waiting_when_the_keeper_dies(t):
 @test
 def many_requests_with_notify_keep_their_positions(t):
     """The next keeper receives more requests of one client than it runs at once. Each keeps its own arrival."""
-    with trio(t) as (live, keeper, one, _two):
-        a, b, holder = live.client(one, 3), live.client(one, 3), live.client(one)
-        holder.acquire("many")
-        holder.acquire("k")
+    with trio(t) as (live, keeper, one, two):
+        holder, nodes = live.client(keeper), (one, two)  # Either may be the next keeper.
+        clients = {node: (live.client(node, 3), live.client(node, 3)) for node in nodes}
 
         def wait(client, key, ids):
             for id_ in ids:
                 client.send("ACQUIRE", key, "WAIT", FOREVER, "REQUEST", b"the id of %-16d" % id_, "NOTIFY")
             for _ in ids:
                 check(client.reply(), "QUEUED")
-        wait(a, "many", range(2000))
-        wait(a, "k", [2000])
-        wait(b, "k", [2001])
-        wait(a, "many", range(3000, 3500))
+        fences = {}
+        for node, (a, b) in clients.items():
+            many, k = "many-%d" % node, "k-%d" % node
+            holder.acquire(many, "LEASE", 60000)
+            fences[k] = holder.acquire(k, "LEASE", 60000)
+            wait(a, many, range(2000))
+            wait(a, k, [2000])
+            wait(b, k, [2001])
+            wait(a, many, range(3000, 3500))
         live[keeper].kill()
-        until(lambda: holder("RELEASE", "k") == 1, "there is a keeper")
-        check(len(outcome(a, "k", b"the id of %-16d" % 2000)), 6)
+        for node, (a, _b) in clients.items():
+            k = "k-%d" % node
+            until(lambda: live.client(one)("RELEASE", k, fences[k]) == 1, "there is a keeper")
+            check(len(outcome(a, k, b"the id of %-16d" % 2000)), 6)
 
 
 @test

@@ -195,6 +195,24 @@ UNIT_TEST(W2_waiting_is_by_priority_and_then_by_arrival)
          "b releases 1\nd granted k held 1 waited 0\n");
 }
 
+UNIT_TEST(waiters_of_the_same_millisecond_are_queued_by_the_number_of_their_arrival)
+{
+    STAGE s = stage_new();
+    ASK('a');
+    uint64_t first = sl_table_next_number(s->table);
+    uint64_t second = sl_table_next_number(s->table);
+    ASK('b', .wait_ms = SL_NEVER);
+    ASK('c', .wait_ms = SL_NEVER, .number = second);
+    ASK('d', .wait_ms = SL_NEVER, .number = first);
+    release(s, 'a', 0);
+    release(s, 'd', 0);
+    release(s, 'c', 0);
+    SAID("a held 1\nb waits\nc waits\nd waits\n"
+         "a releases 1\nd granted k held 1 waited 0\n"
+         "d releases 1\nc granted k held 1 waited 0\n"
+         "c releases 1\nb granted k held 1 waited 0\n");
+}
+
 UNIT_TEST(a_wait_that_is_over_says_how_long_the_table_had_it)
 {
     STAGE s = stage_new();

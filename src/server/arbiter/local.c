@@ -115,6 +115,7 @@ static sl_ms wait_left_ms(const struct request *r, sl_ms wait_ms)
 static void count_age(const struct request *r, struct sl_want *w)
 {
     w->waited_ms = sl_request_age_ms(r);
+    w->number = r->arrival;
     w->wait_ms = wait_left_ms(r, w->wait_ms);
 }
 

@@ -118,6 +118,7 @@ void sl_proxy_free(struct sl_proxy *p)
 {
     if (p == NULL) return;
     end_outcomes(p, false);
+    free(p->arrivals);
     free(p);
 }
 
@@ -225,11 +226,45 @@ static void note_listening(struct server *s)
     s->pubsub.elsewhere = any ? send_event : NULL;
 }
 
+/* Remember when a command arrived, because the proxy may run it later. Returns false if out of
+ * memory. */
+static bool add_arrival(struct conn *c)
+{
+    struct sl_proxy *p = c->proxy;
+    const struct sl_guest *n = c->session->guest;
+    if (p->arrivals_end == p->arrivals_space && p->arrivals_first > 0) {
+        p->arrivals_end -= p->arrivals_first;
+        memmove(p->arrivals, p->arrivals + p->arrivals_first,
+                p->arrivals_end * sizeof *p->arrivals);
+        p->arrivals_first = 0;
+    }
+    if (p->arrivals_end == p->arrivals_space) {
+        size_t space = p->arrivals_space == 0 ? 2 : 2 * p->arrivals_space;
+        struct sl_arrival *more = realloc(p->arrivals, space * sizeof *more);
+        if (more == NULL) return false;
+        p->arrivals = more;
+        p->arrivals_space = space;
+    }
+    p->arrivals[p->arrivals_end++] = (struct sl_arrival){
+        n->came_ms, n->arrived_ms, sl_table_next_number(c->server->table)};
+    return true;
+}
+
+void sl_proxy_begins(struct conn *c)
+{
+    struct sl_proxy *p = c->proxy;
+    p->arrival.number = 0; /* A malicious node may send two commands as one. */
+    if (p->arrivals_first == p->arrivals_end) return;
+    p->arrival = p->arrivals[p->arrivals_first++];
+    if (p->arrivals_first == p->arrivals_end) p->arrivals_first = p->arrivals_end = 0;
+}
+
 static void run(struct conn *c, const struct sl_failover_message *m)
 {
     c->out.resp3 = m->yes;
     c->heard_ms = c->server->now.ms;
-    if (!sl_conn_feed(c, m->bytes)) sl_conn_close(c, SL_WAS_CUT);
+    if (!sl_conn_feed(c, m->bytes) || (m->last && !add_arrival(c)))
+        sl_conn_close(c, SL_WAS_CUT);
     else if (m->last) sl_conn_work(c);
 }
 

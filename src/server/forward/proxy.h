@@ -9,8 +9,19 @@
 
 struct request;
 
+/* When a command arrived. */
+struct sl_arrival {
+    sl_ms came_ms;    /* At this node, the keeper. */
+    sl_ms arrived_ms; /* At the node of the client. */
+    uint64_t number;  /* As in struct sl_want. */
+};
+
 struct sl_proxy {
-    struct conn *c; /* Its session is a guest (failover/guests.h). */
+    struct conn *c;            /* Its session is a guest (failover/guests.h). */
+    struct sl_arrival arrival; /* Of the command that runs, or ran last. */
+    struct sl_arrival
+        *arrivals; /* Of the commands that are still to run, in their order. */
+    size_t arrivals_first, arrivals_end, arrivals_space;
     bool
         ran; /* The proxy has run its last command, and has not sent the whole reply. */
     size_t
@@ -21,10 +32,8 @@ struct sl_proxy {
 
 #define SL_PROXY_REFUSAL "the keeper does not accept this command from another node"
 
-static inline sl_ms sl_proxy_arrived_ms(const struct conn *c)
-{
-    return c->session->guest->arrived_ms;
-}
+/* The proxy is about to run its next command. */
+void sl_proxy_begins(struct conn *c);
 
 /* Whether the proxy may run its next command: it has sent the reply to the one before. */
 static inline bool sl_proxy_may_run(const struct conn *c)

@@ -154,7 +154,6 @@ void sl_conn_work(struct conn *c)
     struct sl_args args;
     uint32_t stop = c->server->commands_left - share_of_commands(c->server);
     while (c->reader != NULL && may_act(c)) {
-        /* A proxy runs each command at once, because it knows the arrival of the last one only. */
         if (c->proxy == NULL && c->server->commands_left <= stop) {
             if (sl_resp_unread(c->reader) > 0) sl_conn_work_later(c);
             break;
@@ -166,6 +165,7 @@ void sl_conn_work(struct conn *c)
             sl_server_turn_is_long(c->server))
             /* This is the last command of this loop iteration. */
             c->server->commands_left = 0;
+        if (c->proxy != NULL) sl_proxy_begins(c);
         if (status < 0) broken(c, status);
         else sl_dispatch(c, &args);
         if (c->out.n > written) charge(c->server, c->out.n - written);
