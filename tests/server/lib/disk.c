@@ -1,5 +1,5 @@
 /* disk.c - a disk that a test can make slow or broken, for one process (LD_PRELOAD). The file
- * $DISK_FILE holds six 64-bit numbers. The first five set the result of
+ * $DISK_FILE holds seven 64-bit numbers. The first five set the result of
  *
  *     fsync()
  *     fdatasync() of the transaction store
@@ -9,7 +9,8 @@
  *
  * 0: success; -1: the call blocks until the number changes; -2: one sync succeeds and sets the
  * number to -1; otherwise the call fails with this errno. The sixth number is the duration of each
- * fdatasync() of the journal in milliseconds.
+ * fdatasync() of the journal in milliseconds. The seventh counts the writes to the journal that have
+ * blocked.
  *
  * If $DISK_BOOT names a directory, the process reads its files "boot" and "machine" instead of the
  * boot id and the machine id. */
@@ -26,7 +27,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define ORDERS 6
+#define ORDERS 7
 #define FIRST_PAGES 8192
 
 static volatile int64_t *order;
@@ -87,6 +88,7 @@ ssize_t pwritev(int fd, const struct iovec *v, int count, off_t at)
 {
     static ssize_t (*real)(int, const struct iovec *, int, off_t);
     if (real == NULL) *(void **)&real = dlsym(RTLD_NEXT, "pwritev");
+    if (order[4] == -1) order[6]++;
     while (order[4] == -1) usleep(1000);
     if (order[4] == 0 || !is_journal(fd)) return real(fd, v, count, at);
     errno = (int)order[4];

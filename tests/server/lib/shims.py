@@ -48,7 +48,7 @@ class Shims:
                 raise Skip("LD_PRELOAD does not work with the address sanitizer")
         self.step, self.order = t.path("step"), t.path("order")
         self.clock(0)
-        self.put(self.order, 0, 0, 0, 0, 0, 0)
+        self.put(self.order, 0, 0, 0, 0, 0, 0, 0)
         self.boot_path = t.path("boot-id")
         os.makedirs(self.boot_path, exist_ok=True)
         self.boot("first")
@@ -81,6 +81,11 @@ class Shims:
     def write(self, order):
         """Like disk(), for writes to the journal."""
         self.put_at(32, order)
+
+    def blocked_writes(self):
+        """Return how many writes to the journal have blocked."""
+        with open(self.order, "rb") as f:
+            return struct.unpack("7q", f.read())[6]
 
     def sync_ms(self, ms):
         """Set the duration of each sync of the journal."""
