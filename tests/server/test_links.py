@@ -145,7 +145,7 @@ class Peer(Client):
     # When it is up.
 
     def beat(self):
-        return self.send("BEAT", 0, 1, 99, int(time.monotonic() * 1000), 0, 0, 0, 0, 0, 0)
+        return self.send("BEAT", 0, 1, 99, int(time.monotonic() * 1000), 0, 0, 0, 0, 0, 0, 0)
 
     def keep_up(self, seconds=0.0):
         """Say that we are here, for so long; and read what comes."""
@@ -424,7 +424,7 @@ def a_wrong_proof_is_rejected(t):
     for wrong in ("", "0" * 64, "x" * 64, "0" * 63, "0" * 65):
         Peer.of().hello(proof_=wrong).refused("the secrets differ")
     Peer.of().challenged().settings().refused()
-    Peer.of().challenged().send("BEAT", 0, 1, 99, 1, 0, 0, 0, 0, 0, 0).refused()
+    Peer.of().challenged().send("BEAT", 0, 1, 99, 1, 0, 0, 0, 0, 0, 0, 0).refused()
     p = Peer.of().challenged()
     right = proof("caller", 2, 1, p.nonces)
     p.send("HELLO", NAME, PROTOCOL, 2, 1, p.nonces[0], right.upper()).refused()
@@ -502,7 +502,7 @@ def a_changed_node_is_rejected_with_the_reason(t):
 def what_is_not_a_message_is_dropped_and_the_link_stays(t):
     s = node(t)
     p = Peer.of().linked().keep_beating()
-    for words in (("PING",), ("BEAT",), ("BEAT", 0, 1, 2, 3, 4, -1, 6, 7, 8, 9), ("BEAT", 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10),
+    for words in (("PING",), ("BEAT",), ("BEAT", 0, 1, 2, 3, 4, -1, 6, 7, 8, 9, 10), ("BEAT", 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11),
                   ("STORE", 0, 1, 2, 3, 4, 5, 6, "1:9:0:0:0:2=a:1,1=b:1"), ("HELLO", NAME, PROTOCOL, 2, 1, nonce(), nonce()),
                   ("ACQUIRE", "db"), (b"\0\xff" * 500,), ("",) * 60):
         p.send(*words)
