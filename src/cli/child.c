@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "cli/clock.h"
+#include "cli/descendants.h"
 #include "cli/exits.h"
 #include "cli/message.h"
 #include "cli/terminal.h"
@@ -18,22 +19,28 @@
 /* How often the wrapper checks that the lock is still held. */
 #define CHECK_MS 1000
 
+/* How often to check whether the other processes of a command have ended. */
+#define LOOK_MS 20
+
 static const int passed_on[] = {SIGINT,  SIGTERM,  SIGHUP,  SIGQUIT, SIGUSR1,
                                 SIGUSR2, SIGWINCH, SIGTSTP, SIGCONT};
 
 /* The command that runs under the lock. */
 struct child {
     const struct cli_job *job;
-    pid_t pid; /* This is also the id of its process group. */
+    const struct cli_guarding *guard; /* NULL: none. */
+    pid_t pid;                        /* This is also the id of its process group. */
     struct cli_terminal terminal;
     sigset_t heeded; /* Signals that the wrapper waits for. */
     sigset_t typed; /* Signals that arrived while our process group had the terminal. */
     sigset_t mask;  /* The signal mask before we changed it. */
     struct sigaction on_child;
     int64_t check_at_ms; /* When to check the lock next. */
-    int64_t kill_at_ms;  /* When to send SIGKILL; 0: never. */
-    bool lost;
+    int64_t kill_at_ms;  /* When to send SIGKILL (again), after the lock was lost. */
+    int64_t pause_ms;    /* Between two SIGKILLs; 0: none was sent. */
+    bool lost, killed;
     bool ended;
+    int stopped_by; /* The signal that stopped the command last. */
     unsigned asked_in_vain;
     bool powerless; /* We may not signal the command, and have reported that. */
     /* A pipe that carries the errno if the command could not be executed. */
@@ -44,31 +51,43 @@ struct child {
 
 /* --- Starting ------------------------------------------------------------- */
 
-/* Block the signals that the wrapper forwards, so that sigtimedwait() can take them
- * one by one. Signals that were ignored when we started stay ignored: we do not
- * block them, because the kernel would queue them. */
-static void heed_signals(struct child *c)
+/* Signals that were ignored when we started stay ignored: we do not wait for them, because the
+ * kernel would queue them. */
+void cli_heed_signals(sigset_t *heeded, sigset_t *mask)
 {
     sigset_t blocked;
-    sigemptyset(&c->heeded);
-    sigemptyset(&c->typed);
+    sigemptyset(heeded);
     for (size_t i = 0; i < sizeof passed_on / sizeof *passed_on; i++) {
         struct sigaction now;
         sigaction(passed_on[i], NULL, &now);
-        if (now.sa_handler != SIG_IGN) sigaddset(&c->heeded, passed_on[i]);
+        if (now.sa_handler != SIG_IGN) sigaddset(heeded, passed_on[i]);
     }
-    sigaddset(&c->heeded, SIGCHLD);
-    blocked = c->heeded;
+    sigaddset(heeded, SIGCHLD);
+    blocked = *heeded;
     sigaddset(&blocked,
               SIGTTOU); /* We set the foreground process group from the background. */
     sigaddset(
         &blocked,
         /* A closed standard error must not kill the wrapper before its command. */
         SIGPIPE);
-    sigprocmask(SIG_BLOCK, &blocked, &c->mask);
-    /* Reset SIGCHLD: if it is ignored, children leave no exit status. */
+    sigprocmask(SIG_BLOCK, &blocked, mask);
+}
+
+/* Prepare the signals, so that sigtimedwait() can take them one by one. A guard has inherited
+ * blocked signals. */
+static void heed_signals(struct child *c)
+{
     const struct sigaction usual = {.sa_handler = SIG_DFL};
+    sigemptyset(&c->typed);
+    cli_heed_signals(&c->heeded, &c->mask);
+    if (c->guard != NULL) {
+        c->mask = c->guard->mask;
+        sigaddset(&c->heeded, c->guard->not_stopped);
+        sigaddset(&c->heeded, c->guard->wake);
+    }
+    /* Reset SIGCHLD: if it is ignored, children leave no exit status. */
     sigaction(SIGCHLD, &usual, &c->on_child);
+    if (c->guard != NULL) c->on_child = c->guard->on_child;
 }
 
 static int exit_of_errno(int e)
@@ -92,6 +111,7 @@ static void execute(const struct child *c, int failure)
     if (c->terminal.wanted) cli_terminal_give(&c->terminal, getpid());
     sigaction(SIGCHLD, &c->on_child, NULL);
     sigprocmask(SIG_SETMASK, &c->mask, NULL);
+    if (c->guard != NULL) c->guard->in_child(c->job->context);
     execvp(c->job->argv[0], c->job->argv);
     int e = errno;
     ssize_t told = write(failure, &e, sizeof e);
@@ -133,9 +153,26 @@ static int failed_to_execute(const struct child *c)
 
 /* --- Stopping and continuing ---------------------------------------------- */
 
-/* Stop our job with the signal that stopped the command, and wait until the job is
- * continued. Returns false if the kernel does not stop us, which happens without a
- * job-control shell. */
+bool cli_stop_job(int sig, bool group)
+{
+    const struct sigaction usual = {.sa_handler = SIG_DFL};
+    struct sigaction before;
+    sigset_t only, was, pending;
+    /* The shell has already continued the job. A stop would discard its SIGCONT. */
+    if (sigpending(&pending) == 0 && sigismember(&pending, SIGCONT) == 1) return true;
+    sigaction(sig, &usual, &before);
+    kill(group ? 0 : getpid(), sig);
+    sigemptyset(&only);
+    sigaddset(&only, sig);
+    sigprocmask(SIG_UNBLOCK, &only, &was); /* We are stopped and continued here. */
+    sigprocmask(SIG_SETMASK, &was, NULL);
+    sigaction(sig, &before, NULL);
+    /* The SIGCONT that continued us is pending. */
+    return sigpending(&pending) == 0 && sigismember(&pending, SIGCONT) == 1;
+}
+
+/* Stop our job with the signal that stopped the command. Returns false if it cannot be
+ * stopped. */
 static bool stop_with(struct child *c, int sig, bool had_terminal)
 {
     if (c->terminal.fd < 0) return false;
@@ -145,20 +182,8 @@ static bool stop_with(struct child *c, int sig, bool had_terminal)
     bool job = sig != SIGSTOP;
     int ours = job ? sig : SIGTSTP;
     if (!job && !had_terminal) return false;
-    const struct sigaction usual = {.sa_handler = SIG_DFL};
-    struct sigaction before;
-    sigset_t only, was, pending;
-    /* The shell has already continued the job. A stop would discard its SIGCONT. */
-    if (sigpending(&pending) == 0 && sigismember(&pending, SIGCONT) == 1) return true;
-    sigaction(ours, &usual, &before);
-    kill(job ? 0 : getpid(), ours);
-    sigemptyset(&only);
-    sigaddset(&only, ours);
-    sigprocmask(SIG_UNBLOCK, &only, &was); /* We are stopped and continued here. */
-    sigprocmask(SIG_SETMASK, &was, NULL);
-    sigaction(ours, &before, NULL);
-    /* The SIGCONT that continued us is pending. */
-    return sigpending(&pending) == 0 && sigismember(&pending, SIGCONT) == 1;
+    if (c->guard != NULL) return c->guard->stop(c->job->context, ours, job);
+    return cli_stop_job(ours, job);
 }
 
 /* Send a signal to the command's process group. */
@@ -190,21 +215,32 @@ static void end_asking(struct child *c)
         "run it in the foreground of a terminal");
 }
 
+static bool asks_for_terminal(int sig)
+{
+    return sig == SIGTTIN || sig == SIGTTOU;
+}
+
+/* No shell can continue us, so no one would continue the command. Without the
+ * wrapper, the kernel would not have let Ctrl-Z stop the command, and its read from
+ * the terminal would have failed. */
+static void on_not_stopped(struct child *c)
+{
+    if (c->terminal.fd < 0) return;
+    if (asks_for_terminal(c->stopped_by)) end_asking(c);
+    else if (c->stopped_by == SIGTSTP) go_on(c);
+}
+
 static void on_stopped(struct child *c, int sig)
 {
-    bool asks = sig == SIGTTIN || sig == SIGTTOU;
+    bool asks = asks_for_terminal(sig);
+    c->stopped_by = sig;
     if (asks) c->terminal.wanted = true;
     if (asks && cli_terminal_give(&c->terminal, c->pid)) {
         send(c, SIGCONT);
         return;
     }
     bool had = cli_terminal_take(&c->terminal, c->pid);
-    if (stop_with(c, sig, had) || c->terminal.fd < 0) return;
-    /* No shell can continue us, so no one would continue the command. Without the
-     * wrapper, the kernel would not have let Ctrl-Z stop the command, and its read from
-     * the terminal would have failed. */
-    if (asks) end_asking(c);
-    else if (sig == SIGTSTP) go_on(c);
+    if (!stop_with(c, sig, had)) on_not_stopped(c);
 }
 
 /* --- Waiting for the command ---------------------------------------------- */
@@ -212,10 +248,13 @@ static void on_stopped(struct child *c, int sig)
 static void on_child_changed(struct child *c)
 {
     int status;
+    /* A guard inherits the orphans among its descendants. */
+    pid_t which = c->guard != NULL ? -1 : c->pid;
     for (;;) {
-        pid_t pid = waitpid(c->pid, &status, WNOHANG | WUNTRACED);
+        pid_t pid = waitpid(which, &status, WNOHANG | WUNTRACED);
         if (pid < 0 && errno == EINTR) continue;
         if (pid <= 0) return;
+        if (pid != c->pid) continue;
         if (WIFSTOPPED(status)) {
             on_stopped(c, WSTOPSIG(status));
             continue;
@@ -231,43 +270,56 @@ static void on_signal(struct child *c, int sig)
 {
     if (sig == SIGCHLD) on_child_changed(c);
     else if (sig == SIGCONT) go_on(c);
-    else {
+    else if (c->guard != NULL && sig == c->guard->not_stopped) on_not_stopped(c);
+    else if (c->guard == NULL || sig != c->guard->wake) {
         if (cli_terminal_ours(&c->terminal)) sigaddset(&c->typed, sig);
         send(c, sig);
     }
 }
 
-/* Check whether the lock is lost, and report a loss. */
 static bool check_lock(struct child *c)
 {
     c->lost = c->job->lost(c->job->context);
-    if (c->lost) c->job->report_lost(c->job->context, c->ended);
     return c->lost;
+}
+
+/* Send a signal because the lock is lost. A guard sends it to all descendants, even if they have
+ * left the process group. */
+static void send_all(struct child *c, int sig)
+{
+    if (c->guard != NULL) c->guard->send(c->job->context, sig);
+    else send(c, sig);
 }
 
 /* Check the lock. If it is lost, terminate the command, and kill it after the grace
  * period. SIGCONT lets a stopped command handle SIGTERM. */
 static void on_time(struct child *c)
 {
-    int64_t now = cli_now_ms();
+    int64_t now = cli_boot_ms();
     if (!c->lost && now >= c->check_at_ms) {
-        c->check_at_ms = now + CHECK_MS;
         if (check_lock(c)) {
-            send(c, SIGTERM);
-            send(c, SIGCONT);
-            c->kill_at_ms = now + c->job->grace_ms;
+            send_all(c, SIGTERM);
+            send_all(c, SIGCONT);
+            c->job->report_lost(c->job->context, false);
         }
+        c->check_at_ms = c->guard != NULL ? c->guard->check_at(c->job->context)
+                                          : now + CHECK_MS;
+        c->kill_at_ms = c->guard != NULL ? c->guard->kill_at(c->job->context)
+                                         : now + c->job->grace_ms;
     }
-    if (c->kill_at_ms != 0 && now >= c->kill_at_ms) {
-        send(c, SIGKILL);
-        c->kill_at_ms = 0;
+    if (c->lost && !c->killed && now >= c->kill_at_ms) {
+        send_all(c, SIGKILL);
+        /* A guard repeats it, because a descendant may have been about to fork. */
+        c->killed = c->guard == NULL;
+        c->pause_ms = cli_kill_pause(c->pause_ms);
+        c->kill_at_ms = cli_boot_ms() + c->pause_ms;
     }
 }
 
 static struct timespec until_next(const struct child *c)
 {
-    int64_t now = cli_now_ms(), at = c->lost ? now + CHECK_MS : c->check_at_ms;
-    if (c->kill_at_ms != 0 && c->kill_at_ms < at) at = c->kill_at_ms;
+    int64_t now = cli_boot_ms(), at = c->lost ? now + CHECK_MS : c->check_at_ms;
+    if (c->lost && !c->killed && c->kill_at_ms < at) at = c->kill_at_ms;
     int64_t ms = at > now ? at - now : 0;
     return (struct timespec){.tv_sec = (time_t)(ms / 1000),
                              .tv_nsec = (long)(ms % 1000) * 1000000};
@@ -275,7 +327,8 @@ static struct timespec until_next(const struct child *c)
 
 static void mind(struct child *c)
 {
-    c->check_at_ms = cli_now_ms() + CHECK_MS;
+    c->check_at_ms = c->guard != NULL ? c->guard->check_at(c->job->context)
+                                      : cli_boot_ms() + CHECK_MS;
     while (!c->ended) {
         struct timespec wait = until_next(c);
         int sig = sigtimedwait(&c->heeded, NULL, &wait);
@@ -284,18 +337,26 @@ static void mind(struct child *c)
     }
 }
 
-/* End the process group of a command that has ended after the lock was lost. Give its
- * other processes the rest of the grace period, then kill them. */
-static void end_group(const struct child *c)
+/* End the other processes of a command that has ended after the lock was lost. Give them the
+ * rest of the grace period, then kill them. */
+static void end_others(struct child *c)
 {
-    const struct timespec moment = {.tv_nsec = 20000000};
-    while (c->kill_at_ms != 0 && cli_now_ms() < c->kill_at_ms && kill(-c->pid, 0) == 0)
+    const struct timespec moment = {.tv_nsec = LOOK_MS * 1000000};
+    if (c->guard != NULL) {
+        while (c->pause_ms == 0 && cli_boot_ms() < c->kill_at_ms) {
+            while (waitpid(-1, NULL, WNOHANG) > 0) {}
+            if (c->guard->send(c->job->context, 0) == 0) return;
+            nanosleep(&moment, NULL);
+        }
+        c->guard->kill_all(c->job->context);
+        return;
+    }
+    while (!c->killed && cli_boot_ms() < c->kill_at_ms && kill(-c->pid, 0) == 0)
         nanosleep(&moment, NULL);
     kill(-c->pid, SIGKILL);
 }
 
-/* Kill this process with the signal that killed the command. */
-static void end_by(int sig)
+void cli_end_by(int sig)
 {
     const struct sigaction usual = {.sa_handler = SIG_DFL};
     const struct rlimit none = {0, 0};
@@ -308,45 +369,66 @@ static void end_by(int sig)
     sigprocmask(SIG_UNBLOCK, &only, NULL);
 }
 
-/* Kill this process as the command was killed. Ctrl-C is meant for the whole job: a
+int cli_end_alike(const struct cli_end *end)
+{
+    if (end->to_group) {
+        const struct sigaction ignore = {.sa_handler = SIG_IGN};
+        sigaction(end->sig, &ignore, NULL);
+        kill(0, end->sig);
+    }
+    if (end->sig != 0) cli_end_by(end->sig);
+    return end->status;
+}
+
+/* Return how to end after the command was killed by a signal. Ctrl-C is meant for the whole job: a
  * script that runs us must end as well. The script ends if it receives the signal and
  * sees that the signal killed us. If the command's group had the terminal, the script
  * did not receive the signal, so we forward it. If our group had the terminal, the
  * script received the signal when we did. */
-static void end_alike(const struct child *c, int sig)
+static struct cli_end after_signal(const struct child *c, int sig)
 {
-    if (sig != SIGINT && sig != SIGQUIT) return;
-    if (c->had_terminal) {
-        const struct sigaction ignore = {.sa_handler = SIG_IGN};
-        sigaction(sig, &ignore, NULL);
-        kill(0, sig);
-    } else if (!sigismember(&c->typed, sig)) return;
-    end_by(sig);
+    struct cli_end end = {.status = CLI_EXIT_SIGNALLED + sig};
+    if (sig != SIGINT && sig != SIGQUIT) return end;
+    end.to_group = c->had_terminal;
+    if (c->had_terminal || sigismember(&c->typed, sig)) end.sig = sig;
+    return end;
 }
 
-/* Return the exit status for a command that has ended. */
-static int exit_of(struct child *c)
+static struct cli_end end_of(const struct child *c)
 {
-    if (c->lost) return CLI_EXIT_LOST;
-    if (WIFEXITED(c->status)) return WEXITSTATUS(c->status);
-    end_alike(c, WTERMSIG(c->status));
-    return CLI_EXIT_SIGNALLED + WTERMSIG(c->status);
+    if (c->lost) return (struct cli_end){.status = CLI_EXIT_LOST};
+    if (WIFEXITED(c->status)) return (struct cli_end){.status = WEXITSTATUS(c->status)};
+    return after_signal(c, WTERMSIG(c->status));
+}
+
+/* Run the command until it has ended. */
+static struct cli_end run(struct child *c)
+{
+    int failed = start(c);
+    if (failed != 0) return (struct cli_end){.status = failed};
+    mind(c);
+    int e = failed_to_execute(c);
+    if (c->lost) end_others(c);
+    else if (e == 0 && check_lock(c)) /* Was the lock held until the command ended? */
+        c->job->report_lost(c->job->context, true);
+    if (e != 0)
+        return (struct cli_end){.status = report_exec_failure(c->job->argv[0], e)};
+    return end_of(c);
 }
 
 int cli_child(const struct cli_job *job, void (*before_end)(void *))
 {
     struct child c = {.job = job, .terminal = cli_terminal_open()};
-    int failed = start(&c), e = 0;
-    if (failed == 0) {
-        mind(&c);
-        e = failed_to_execute(&c);
-        if (c.lost) end_group(&c);
-        else if (e == 0)
-            check_lock(&c); /* Check that the lock was held until the command ended. */
-    }
+    struct cli_end end = run(&c);
     before_end(job->context);
-    if (failed != 0) return failed;
-    return e != 0 ? report_exec_failure(job->argv[0], e) : exit_of(&c);
+    return cli_end_alike(&end);
+}
+
+struct cli_end cli_child_guarded(const struct cli_job *job)
+{
+    struct child c = {
+        .job = job, .guard = job->guarding, .terminal = job->guarding->terminal};
+    return run(&c);
 }
 
 int cli_exec(char **argv)

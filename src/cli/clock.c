@@ -44,3 +44,8 @@ int64_t cli_now_ms(void)
 {
     return clock_ms(CLOCK_MONOTONIC);
 }
+
+int64_t cli_boot_ms(void)
+{
+    return clock_ms(CLOCK_BOOTTIME);
+}

@@ -7,6 +7,7 @@
 
 int64_t cli_wall_ms(void); /* Since 1970. */
 int64_t cli_now_ms(void);  /* Monotonic. */
+int64_t cli_boot_ms(void); /* Monotonic; also counts while the machine is suspended. */
 
 /* Format a duration: "12 s", "3 min", "5 h", "9 days". Returns out. */
 const char *cli_format_duration(int64_t ms, char *out, size_t size);

@@ -12,11 +12,22 @@
 #include "cli/child.h"
 #include "cli/exits.h"
 #include "cli/hold.h"
+#include "cli/leased.h"
 #include "cli/message.h"
 #include "cli/parse.h"
 #include "cli/text.h"
 
 #define GRACE_MS_DEFAULT 5000
+#define LEASE_MS_DEFAULT 30000
+#define LEASE_MS_MIN 1000
+
+/* The time for which the processes of the command can be killed before a lease expires: this part
+ * of the lease, within limits. SIGTERM comes earlier by the grace period, at most a quarter of the
+ * lease. */
+#define KILLS_PER_LEASE 10
+#define KILL_MS_MIN 100
+#define KILL_MS_MAX 2000
+#define GRACES_PER_LEASE 4
 
 struct run_options {
     struct cli_request request;
@@ -29,6 +40,19 @@ struct run_options {
     const char *string; /* The argument of -c, for the shell. */
     int64_t grace_ms;
     char **argv;
+
+    /* Keys; with locks on a server also several. */
+    const char *keys[SLUICE_KEYS_AT_ONCE_MAX];
+    size_t count;
+
+    /* For locks on a server. */
+    struct cli_server server;
+    struct sluice_request want;
+    bool local;
+    const char *on_lost, *on_asked;
+    const char
+        *only_local; /* The last option that only local locks have; NULL: none. */
+    const char *only_server; /* The same for locks on a server. */
 };
 
 /* --- Options -------------------------------------------------------------- */
@@ -67,6 +91,32 @@ static bool parse_per(const char *text, uint64_t *out)
     return cli_number(text, 1, SLUICE_CAPACITY_MAX, out);
 }
 
+static int add_key(struct run_options *o, const char *key)
+{
+    size_t n = strlen(key);
+    if (n == 0) return cli_usage_error("KEY must not be empty");
+    if (n > SLUICE_KEY_BYTES_MAX)
+        return cli_usage_error("KEY is too long: %zu bytes (maximum %u)", n,
+                               SLUICE_KEY_BYTES_MAX);
+    for (size_t i = 0; i < o->count; i++)
+        if (strcmp(o->keys[i], key) == 0)
+            return cli_usage_error("-k: the same key twice");
+    if (o->count == SLUICE_KEYS_AT_ONCE_MAX)
+        return cli_usage_error("too many keys (maximum %u)", SLUICE_KEYS_AT_ONCE_MAX);
+    o->keys[o->count++] = key;
+    return 0;
+}
+
+static int parse_priority(const char *text, int32_t *out)
+{
+    uint64_t n;
+    bool negative = text[0] == '-';
+    if (!cli_number(text + negative, 0, INT32_MAX, &n))
+        return cli_bad_value("--priority", text, "a whole number");
+    *out = negative ? -(int32_t)n : (int32_t)n;
+    return 0;
+}
+
 static int take_option(void *into, int id, const char *value)
 {
     struct run_options *o = into;
@@ -92,16 +142,54 @@ static int take_option(void *into, int id, const char *value)
             return 0;
         case 'c': o->string = value; return 0;
         case 'o': o->close = true; return 0;
-        case 'F': o->no_fork = true; return 0;
+        case 'F':
+            o->no_fork = true;
+            o->only_local = "-F";
+            return 0;
         case 'q': o->request.quiet = true; return 0;
         case CLI_OPT_VERBOSE: o->verbose = true; return 0;
-        case CLI_OPT_LOCAL: return 0; /* `run` has only local locks. */
+        case CLI_OPT_LOCAL: o->local = true; return 0;
+        case 'k': return add_key(o, value);
+        case CLI_OPT_SERVER:
+        case CLI_OPT_PASSWORD_FILE: cli_server_option(&o->server, id, value); return 0;
+        case CLI_OPT_LEASE:
+            o->only_server = "--lease";
+            return cli_duration("--lease", value, LEASE_MS_MIN, &o->want.lease_ms);
+        case CLI_OPT_MAX_HOLD:
+            o->only_server = "--max-hold";
+            return cli_duration("--max-hold", value, LEASE_MS_MIN,
+                                &o->want.max_hold_ms);
+        case 'p':
+            o->only_server = "--priority";
+            return parse_priority(value, &o->want.priority);
+        case CLI_OPT_STEAL:
+            o->only_server = "--steal";
+            o->want.steal = 1;
+            return 0;
+        case CLI_OPT_VALUE:
+            o->only_server = "--value";
+            o->want.value = value;
+            return 0;
+        case CLI_OPT_NOTE:
+            o->only_server = "--note";
+            o->want.note = value;
+            return 0;
+        case CLI_OPT_ON_LOST:
+            o->only_server = "--on-lost";
+            o->on_lost = value;
+            return 0;
+        case CLI_OPT_ON_ASKED:
+            o->only_server = "--on-asked";
+            o->on_asked = value;
+            return 0;
         case CLI_OPT_SEGMENT:
+            o->only_local = "--segment";
             if (value[0] == '\0')
                 return cli_usage_error("--segment: the name must not be empty");
             o->request.segment = value;
             return 0;
         case CLI_OPT_MODE:
+            o->only_local = "--mode";
             if (!cli_mode(value, &o->request.mode))
                 return cli_bad_value("--mode", value, "permissions such as 0660");
             return 0;
@@ -122,17 +210,16 @@ static int use_shell(struct run_options *o)
     return 0;
 }
 
-/* Read the arguments after the options: KEY and the command. */
+/* Read the arguments after the options: KEY, unless -k was given, and the command. */
 static int take_arguments(struct run_options *o, int argc, char **argv)
 {
-    if (argc == 0) return cli_usage_error("missing KEY");
-    o->request.key = argv[0];
-    size_t n = strlen(argv[0]);
-    if (n == 0) return cli_usage_error("KEY must not be empty");
-    if (n > SLUICE_KEY_BYTES_MAX)
-        return cli_usage_error("KEY is too long: %zu bytes (maximum %u)", n,
-                               SLUICE_KEY_BYTES_MAX);
-    argc--, argv++;
+    if (o->count == 0) {
+        if (argc == 0) return cli_usage_error("missing KEY");
+        int status = add_key(o, argv[0]);
+        if (status != 0) return status;
+        argc--, argv++;
+    }
+    o->request.key = o->keys[0];
     bool behind = argc > 0 && o->string == NULL &&
                   (strcmp(argv[0], "-c") == 0 || strcmp(argv[0], "--command") == 0);
     if (behind) {
@@ -188,6 +275,69 @@ static int settle(struct run_options *o)
     return 0;
 }
 
+/* --- Locks on a server ----------------------------------------------------- */
+
+/* Whether the locks are on a server, as --server, --local and SLUICE_SERVER say. Returns 0; or
+ * prints a message and returns an exit status. */
+static int choose_place(const struct run_options *o, bool *server)
+{
+    if (o->local && o->server.address != NULL)
+        return cli_usage_error("use either --server or --local, not both");
+    *server = !o->local && cli_server_named(&o->server);
+    if (*server && o->only_local != NULL)
+        return cli_usage_error("%s is for local locks only; use --local, or remove it",
+                               o->only_local);
+    if (!*server && o->only_server != NULL)
+        return cli_usage_error("%s is for locks on a server; name it with --server or "
+                               "SLUICE_SERVER",
+                               o->only_server);
+    if (!*server && o->count > 1)
+        return cli_usage_error("several keys are for locks on a server; name it with "
+                               "--server or SLUICE_SERVER");
+    return 0;
+}
+
+static int run_leased(struct run_options *o)
+{
+    bool counts = o->per != 0 || o->buckets != 0;
+    struct sluice_request *w = &o->want;
+    int64_t lease = w->lease_ms, kill = lease / KILLS_PER_LEASE;
+    int64_t grace = o->grace_ms < lease / GRACES_PER_LEASE ? o->grace_ms
+                                                           : lease / GRACES_PER_LEASE;
+    int status = cli_server_find(&o->server);
+    if (status != 0) return status;
+    if (w->max_hold_ms > 0 && w->max_hold_ms < lease)
+        return cli_usage_error("--max-hold must not be shorter than --lease");
+    if (counts)
+        w->per = o->request.capacity.per, w->buckets = o->request.capacity.buckets;
+    else if (o->shared) w->shared = 1;
+    else w->per = w->units = SLUICE_UNITS_MAX;
+    w->wait_ms = o->request.wait_ms;
+    w->keep_alive = 1;
+    kill = kill < KILL_MS_MIN ? KILL_MS_MIN : kill > KILL_MS_MAX ? KILL_MS_MAX : kill;
+    w->margin_ms = grace + kill;
+    const struct cli_leased leased = {
+        .lease = {.server = &o->server,
+                  .keys = o->keys,
+                  .count = o->count,
+                  .request = *w,
+                  .kill_margin_ms = kill,
+                  .quiet = o->request.quiet,
+                  .whole = !counts && !o->shared,
+                  .numbered = counts && o->request.numbered && o->count == 1,
+                  .conflict = o->conflict,
+                  .program = o->request.program},
+        .argv = o->argv,
+        .grace_ms = grace,
+        .close = o->close,
+        .verbose = o->verbose,
+        .on_lost = o->on_lost,
+        .on_asked = o->on_asked};
+    return cli_leased(&leased);
+}
+
+/* --- Locks of this machine -------------------------------------------------- */
+
 /* Choose the segment: --segment, then SLUICE_SEGMENT, then the default segment. */
 static void choose_segment(struct run_options *o)
 {
@@ -216,6 +366,7 @@ static void set_environment(const struct run_options *o, const struct cli_hold *
     set_number("SLUICE_LOCK_NTH", whole ? 1 : h->nth);
     /* The variable may come from an outer run with a lock on a server. */
     unsetenv("SLUICE_LOCK_FENCE");
+    unsetenv("SLUICE_LOCK_SERVER");
     if (h->slot != 0) set_number("SLUICE_LOCK_SLOT", h->slot);
     else unsetenv("SLUICE_LOCK_SLOT");
     if (o->close) unsetenv("SLUICE_LOCK_FD");
@@ -306,13 +457,17 @@ int cli_run(const struct cli_command *command, int argc, char **argv)
 {
     struct run_options o = {.request = {.wait_ms = SLUICE_FOREVER},
                             .conflict = CLI_EXIT_TAKEN,
-                            .grace_ms = GRACE_MS_DEFAULT};
+                            .grace_ms = GRACE_MS_DEFAULT,
+                            .want.lease_ms = LEASE_MS_DEFAULT};
+    bool server = false;
     int rest;
     int status = cli_parse(command, argc, argv, true, take_option, &o, &rest);
     if (status >= 0) return status;
     status = take_arguments(&o, argc - rest, argv + rest);
     if (status == 0) status = settle(&o);
+    if (status == 0) status = choose_place(&o, &server);
     if (status != 0) return status;
+    if (server) return run_leased(&o);
     choose_segment(&o);
     return run(&o);
 }

@@ -43,9 +43,33 @@ static const struct cli_option run_options[] = {
         "Print only errors.\nPrint no message while waiting, and none if the lock is taken."},
     {CLI_OPT_VERBOSE, "", "verbose", NULL, CLI_ARG_NONE, "print how long it took to acquire the lock", 
         "Print how long it took to acquire the lock, and print the command."},
-    {CLI_OPT_LOCAL, "", "local", NULL, CLI_ARG_NONE, "use a lock in shared memory on this machine (the default)",
-        "Use a lock in shared memory on this machine.\nThis is the default, and the only choice in this version:\n"
-        ".Cm run\ndoes not use servers and ignores\n.Ev SLUICE_SERVER ."},
+    {CLI_OPT_LOCAL, "", "local", NULL, CLI_ARG_NONE, "use a lock in shared memory on this machine, even if SLUICE_SERVER is set",
+        "Use a lock in shared memory on this machine.\nThis is the default if neither\n.Fl Fl server\nnor\n.Ev SLUICE_SERVER\nnames a server."},
+    {'k', "k", "key", "KEY", CLI_ARG_KEY, "acquire KEY; repeat it to acquire all or none of several keys on a server",
+        "Acquire\n.Ar KEY ;\nthere is then no\n.Ar KEY\nbefore the command.\n"
+        "Repeat this option to acquire several keys of a server: all of them or none, in the same order as every other run, so that no deadlock is possible."},
+    {CLI_OPT_SERVER, "", "server", "ADDRESS", CLI_ARG_TEXT, "use a lock on a server: host, host:port, unix:/path or redis://host:port",
+        "Use a lock on the server with this address, in place of a lock on this machine:\n.Ar host ,\n.Ar host : Ns Ar port ,\n.Ar [::1] : Ns Ar port ,\n"
+        ".Cm unix : Ns Ar /path\nor\n.Cm redis:// Ns Oo : Ns Ar password Ns @ Oc Ns Ar host : Ns Ar port .\n"
+        "For a cluster, name several nodes, with commas between them.\nThe default is\n.Ev SLUICE_SERVER .\nSee\n.Sx LOCKS ON A SERVER ."},
+    {CLI_OPT_PASSWORD_FILE, "", "password-file", "FILE", CLI_ARG_FILE, "read the server's password from the first line of FILE",
+        "Read the password of the server from the first line of\n.Ar FILE .\nThe default is\n.Ev SLUICE_PASSWORD ."},
+    {CLI_OPT_LEASE, "", "lease", "TIME", CLI_ARG_TEXT, "on a server: the lease, extended while the command runs (30s)",
+        "On a server: the time after which the lock is free if the server no longer hears from this run; at least 1 second.\nThe default is 30 seconds.\n"
+        "The lease is extended after each third of it."},
+    {CLI_OPT_MAX_HOLD, "", "max-hold", "TIME", CLI_ARG_TEXT, "on a server: stop the command after TIME",
+        "On a server: do not extend the lease beyond this time after the grant.\nA command that still runs is stopped, and the exit status is 79."},
+    {'p', "p", "priority", "N", CLI_ARG_TEXT, "on a server: wait before requests with a lower priority (0)",
+        "On a server: the priority of the request.\nWaiters with a higher priority are granted first.\nThe default is 0."},
+    {CLI_OPT_STEAL, "", "steal", NULL, CLI_ARG_NONE, "on a server: ask holders with a lower priority to release",
+        "On a server: while this run waits, ask holders with a lower priority to release the lock.\nTheir leases are then not extended."},
+    {CLI_OPT_VALUE, "", "value", "TEXT", CLI_ARG_TEXT, "on a server: store TEXT with the grant; READ returns it", NULL},
+    {CLI_OPT_NOTE, "", "note", "TEXT", CLI_ARG_TEXT, "on a server: a note that clients who wait for the lock can read", NULL},
+    {CLI_OPT_ON_LOST, "", "on-lost", "COMMAND", CLI_ARG_TEXT, "on a server: run COMMAND in a shell if the lock is lost",
+        "On a server: run\n.Ar COMMAND\nwith\n.Pa /bin/sh\nif the lock is lost.\n.Cm run\ndoes not wait for it."},
+    {CLI_OPT_ON_ASKED, "", "on-asked", "COMMAND", CLI_ARG_TEXT, "on a server: run COMMAND in a shell if a client with a higher priority needs the lock",
+        "On a server: run\n.Ar COMMAND\nwith\n.Pa /bin/sh\nif a client with a higher priority needs the lock.\nThe lease is then no longer extended: "
+        "the command is stopped before it expires, unless it ends before.\n.Cm run\ndoes not wait for it."},
     {CLI_OPT_SEGMENT, "", "segment", "NAME", CLI_ARG_SEGMENT, "use the locks of this segment: a name or a path",
         "Use the locks of this shared-memory segment.\nA\n.Ar NAME\nwithout a slash means the file\n.Pa /dev/shm/sluice. Ns Ar NAME ;\n"
         "a name with a slash is a path.\nThe default is\n.Ev SLUICE_SEGMENT ,\nor else the user's default segment; see\n.Sx FILES ."},
@@ -157,7 +181,7 @@ static const struct cli_option plain_options[] = {HELP_OPTION, END_OPTION};
 
 const struct cli_command cli_commands[CLI_COMMANDS] = {
     [CLI_RUN] = {CLI_RUN, "run",
-        "[options] KEY [--] COMMAND [ARG...]\n[options] KEY -c 'SHELL COMMAND'",
+        "[options] KEY [--] COMMAND [ARG...]\n[options] KEY -c 'SHELL COMMAND'\n[options] -k KEY [-k KEY...] [--] COMMAND [ARG...]",
         "run a command under a lock", run_options, {CLI_ARG_KEY, CLI_ARG_COMMAND, CLI_ARG_NONE}},
     [CLI_CANAL_LS] = {CLI_CANAL_LS, "canal ls", "[--json] [-q]",
         "list the segments of this machine", ls_options, {CLI_ARG_NONE}},
@@ -240,14 +264,16 @@ const struct cli_variable cli_reads[] = {
     {NULL, NULL}};
 
 const struct cli_variable cli_given[] = {
-    {"SLUICE_LOCK_KEY", "the key"},
+    {"SLUICE_LOCK_KEY", "the key; several keys are on separate lines"},
     {"SLUICE_LOCK_HELD", "always 1"},
-    {"SLUICE_LOCK_WHERE", "always local: the lock is in shared memory on this machine"},
-    {"SLUICE_LOCK_SEGMENT", "the path of the segment"},
+    {"SLUICE_LOCK_WHERE", "local if the lock is in shared memory on this machine, or server"},
+    {"SLUICE_LOCK_SERVER", "the addresses of the server; not set for local locks"},
+    {"SLUICE_LOCK_FENCE", "the fence of the grant, for the resource to check; those of several keys are on separate lines. Not set for local locks"},
+    {"SLUICE_LOCK_SEGMENT", "the path of the segment; not set for locks on a server"},
     {"SLUICE_LOCK_SESSION", "the process id of the wrapper"},
-    {"SLUICE_LOCK_NTH", "the number of units of the key that were held when the lock was granted, including this one; 1 for an exclusive lock"},
-    {"SLUICE_LOCK_SLOT", "a number from 1 to the capacity. No other holder of the key has the same number if all holders declare the same capacity. Use it to choose a port, a directory or a GPU. Not set with -s or if the capacity is above 4096"},
-    {"SLUICE_LOCK_FD", "the file descriptor through which the command and its children hold the lock; not set with -o"},
+    {"SLUICE_LOCK_NTH", "the number of units of the key that were held when the lock was granted, including this one; 1 for an exclusive lock. Not set for locks on a server"},
+    {"SLUICE_LOCK_SLOT", "a number from 1 to the capacity. No other holder of the key has the same number if all holders declare the same capacity. Use it to choose a port, a directory or a GPU. Not set with -s, with several keys, or if the capacity is above 4096"},
+    {"SLUICE_LOCK_FD", "the file descriptor through which the command and its children hold the lock; not set with -o, or for locks on a server"},
     {NULL, NULL}};
 
 bool cli_list_has(const char *list, const char *word, size_t n)

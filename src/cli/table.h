@@ -55,6 +55,13 @@ enum {
     CLI_OPT_HOST,
     CLI_OPT_PORT,
     CLI_OPT_SESSION_LOCK,
+    CLI_OPT_LEASE,
+    CLI_OPT_MAX_HOLD,
+    CLI_OPT_STEAL,
+    CLI_OPT_VALUE,
+    CLI_OPT_NOTE,
+    CLI_OPT_ON_LOST,
+    CLI_OPT_ON_ASKED,
     CLI_OPT_HELP,
     CLI_OPT_SETTINGS = 512, /* Add the index of the setting in cli_settings. */
 };

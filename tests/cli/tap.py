@@ -26,6 +26,7 @@ import fnmatch
 import json
 import os
 import pickle
+import re
 import resource
 import shutil
 import signal
@@ -239,6 +240,18 @@ class Process:
         return self.status
 
 
+server_program = None
+
+
+def local(f):
+    """A test of locks in shared memory only."""
+    def skip(_t):
+        raise Skip("this is about locks in shared memory")
+    if "--server" in sys.argv:
+        tests[-1] = f.__name__, skip
+    return f
+
+
 class Stage:
     """One test's directory, segment, environment and processes."""
 
@@ -253,9 +266,27 @@ class Stage:
         self.children = {}  # all of them, by pid
         self.transcripts = []  # functions that give what was said elsewhere
         self.names = []  # segments with names, to be removed
+        self.lock_server = None  # of the locks, with --server
+        self.address = "unix:" + os.path.join(self.dir, "server")
+        if server_program:
+            self.start_server()
         os.environ["PWD"] = self.dir
 
+    def of_server(self):
+        return [self.lock_server.pid] if self.lock_server is not None else []
+
+    def start_server(self):
+        self.lock_server = subprocess.Popen(
+            [server_program, "--port", "0", "--socket", self.address[len("unix:"):], "--log-level", "info"],
+            stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        for line in self.lock_server.stderr:
+            if " ready: " in line:
+                break
+
     def tidy(self):
+        if self.lock_server is not None:
+            self.lock_server.kill()
+            self.lock_server.wait()
         for name in self.names:
             try:
                 os.unlink("/dev/shm/sluice." + name)
@@ -359,6 +390,8 @@ class Stage:
                if not k.startswith("SLUICE_") and k not in ("SHELL", "PS1", "PS2", "BASH_ENV",
                                                             "ENV", "LANGUAGE", "TZ",
                                                             "XDG_STATE_HOME")}
+        if self.lock_server is not None:
+            env["SLUICE_SERVER"] = self.address
         env.update(SLUICE_SEGMENT=self.segment, LC_ALL="C.UTF-8", HOME=self.dir,
                    TERM="dumb")
         for name, value in (changes or {}).items():
@@ -443,13 +476,24 @@ class Stage:
                 return k
         return None
 
+    def explain(self, key="k"):
+        """EXPLAIN, of the server."""
+        p = self.sluice("do", "--json", "EXPLAIN", key)
+        self.processes.pop()
+        check(p.status, 0, "the status of EXPLAIN: " + p.err)
+        return json.loads(p.out_bytes())
+
     def held(self, key="k"):
+        if self.lock_server is not None:
+            return self.explain(key)["held"]
         k = self.key(key)
         return k["held"] if k else 0
 
     def waiting(self, key="k"):
         """The pids of the waiters. One that waits is missing for a moment now and then,
         when it looks around; so wait for what is expected."""
+        if self.lock_server is not None:
+            return [int(re.search(r"\[(\d+)\]@", w["name"]).group(1)) for w in self.explain(key)["waiters"]]
         shown = self.show(key)
         return [w["pid"] for w in shown["pending"]] if shown else []
 
@@ -559,8 +603,12 @@ def fork_test(name, f):
 
 
 def main(usage):
-    global program
+    global program, server_program
     args = sys.argv[1:]
+    if "--server" in args:  # The locks are on a server, which each test has for itself.
+        at = args.index("--server")
+        server_program = args[at + 1]
+        del args[at:at + 2]
     jobs = JOBS
     if "--jobs" in args:
         at = args.index("--jobs")

@@ -1,0 +1,212 @@
+#include "cli/guard.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli/child.h"
+#include "cli/clock.h"
+#include "cli/descendants.h"
+#include "cli/exits.h"
+#include "cli/message.h"
+#include "cli/text.h"
+
+/* How often to look for descendants of a command that has ended. */
+#define LOOK_MS 500
+
+/* The time in which the renewer can say why the locks are lost. It learns of an expiry when the
+ * guard does. */
+#define REASON_MS 20
+
+static const pid_t none[] = {0};
+
+/* The guard of this process. */
+struct guard {
+    const struct cli_guard *g;
+    timer_t timer;
+    pid_t self;
+    int64_t lost_at_ms; /* 0: not lost. */
+};
+
+static const char *reason_of(int loss)
+{
+    switch (loss) {
+        case CLI_LOSS_EXPIRED: return "its lease was not extended in time";
+        case CLI_LOSS_UNREACHABLE:
+            return "no server answers, so its lease cannot be extended";
+        case CLI_LOSS_MAX_HOLD: return "--max-hold has passed";
+        case CLI_LOSS_BROKEN:
+            return "an operator has revoked it, or another client has released it";
+        case CLI_LOSS_STOLEN: return "a client with a higher priority has taken it";
+        default:
+            return "the process that extends its lease was stopped or killed, or had "
+                   "no processor time";
+    }
+}
+
+/* --- The lock --------------------------------------------------------------- */
+
+static bool is_lost(void *context)
+{
+    struct guard *x = context;
+    const struct cli_shared *s = x->g->shared;
+    if (x->lost_at_ms == 0 &&
+        (atomic_load_explicit(&s->loss, memory_order_acquire) != CLI_LOSS_NONE ||
+         cli_boot_ms() >= atomic_load_explicit(&s->ask_at_ms, memory_order_acquire)))
+        x->lost_at_ms = cli_boot_ms();
+    return x->lost_at_ms != 0;
+}
+
+/* Also set the timer. sigtimedwait() alone would wait for too long after the machine was
+ * suspended. */
+static int64_t check_at(void *context)
+{
+    struct guard *x = context;
+    int64_t at = atomic_load_explicit(&x->g->shared->ask_at_ms, memory_order_acquire);
+    const struct itimerspec when = {
+        .it_value = {.tv_sec = (time_t)(at / 1000),
+                     .tv_nsec = (long)(at % 1000) * 1000000}};
+    timer_settime(x->timer, TIMER_ABSTIME, &when, NULL);
+    return at;
+}
+
+static int64_t kill_at(void *context)
+{
+    struct guard *x = context;
+    int64_t at = atomic_load_explicit(&x->g->shared->kill_at_ms, memory_order_acquire);
+    int64_t latest = x->lost_at_ms + x->g->grace_ms;
+    return at < latest ? at : latest;
+}
+
+static void report_lost(void *context, bool ended)
+{
+    struct guard *x = context;
+    char shown[CLI_SAFE_SIZE];
+    const struct timespec moment = {.tv_nsec = REASON_MS * 1000000};
+    if (atomic_load_explicit(&x->g->shared->loss, memory_order_acquire) ==
+        CLI_LOSS_NONE)
+        nanosleep(&moment, NULL);
+    int loss = atomic_load_explicit(&x->g->shared->loss, memory_order_acquire);
+    cli_message("lost the lock \"%s\": %s; %s",
+                cli_safe_text(x->g->keys, shown, sizeof shown), reason_of(loss),
+                ended ? "the command has already ended" : "stopping the command");
+    cli_tell_wrapper(x->g->wrapper, CLI_WORD_LOST);
+}
+
+/* --- The command ------------------------------------------------------------ */
+
+static size_t send(void *context, int sig)
+{
+    const struct guard *x = context;
+    return cli_signal_descendants(x->self, none, sig);
+}
+
+static void kill_all(void *context)
+{
+    const struct guard *x = context;
+    cli_kill_descendants(x->self, none);
+}
+
+static bool stop(void *context, int sig, bool job)
+{
+    const struct guard *x = context;
+    if (getppid() != x->g->wrapper) return false;
+    cli_tell_wrapper(x->g->wrapper,
+                     CLI_WORD_STOP + sig + (job ? CLI_WORD_STOP_JOB : 0));
+    return true;
+}
+
+/* The kernel kills the command if the guard is killed. */
+static void in_child(void *context)
+{
+    const struct guard *x = context;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != x->self) _exit(CLI_EXIT_LOST);
+}
+
+void cli_kill_descendants(pid_t root, const pid_t *except)
+{
+    int64_t pause_ms = 0;
+    while (cli_signal_descendants(root, except, SIGKILL) > 0) {
+        pause_ms = cli_kill_pause(pause_ms);
+        const struct timespec moment = {.tv_nsec = (long)pause_ms * 1000000};
+        while (waitpid(-1, NULL, WNOHANG) > 0) {}
+        nanosleep(&moment, NULL);
+    }
+}
+
+/* The command has ended, but descendants still run: hold the locks until they have ended, too. */
+static void mind_others(struct guard *x)
+{
+    sigset_t heeded;
+    bool asked = false;
+    sigemptyset(&heeded);
+    sigaddset(&heeded, SIGCHLD);
+    sigaddset(&heeded, CLI_SIGNAL_WAKE);
+    while (send(x, 0) > 0) {
+        int64_t now = cli_boot_ms();
+        int64_t at = asked ? kill_at(x) : check_at(x), wait = at - now;
+        wait = wait < 0 ? 0 : wait < LOOK_MS ? wait : LOOK_MS;
+        const struct timespec t = {.tv_nsec = (long)wait * 1000000};
+        sigtimedwait(&heeded, NULL, &t);
+        while (waitpid(-1, NULL, WNOHANG) > 0) {}
+        if (!asked && is_lost(x)) {
+            asked = true;
+            send(x, SIGTERM);
+            send(x, SIGCONT);
+            report_lost(x, false);
+        }
+        if (asked && cli_boot_ms() >= kill_at(x)) cli_kill_descendants(x->self, none);
+    }
+}
+
+/* Do without what fails: the guard works, but may be late if the machine has no memory or no
+ * processor time. */
+static void prepare(struct guard *x)
+{
+    const struct sched_param soon = {.sched_priority = 1};
+    struct sigevent wake = {.sigev_notify = SIGEV_SIGNAL,
+                            .sigev_signo = CLI_SIGNAL_WAKE};
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    prctl(PR_SET_NAME, "sluice-guard");
+    mlockall(MCL_CURRENT | MCL_FUTURE);
+    sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK, &soon);
+    timer_create(CLOCK_BOOTTIME, &wake, &x->timer);
+}
+
+void cli_guard(struct cli_guard *g)
+{
+    struct guard x = {.g = g, .self = getpid()};
+    struct cli_shared *s = g->shared;
+    const struct cli_guarding guarding = {.terminal = g->terminal,
+                                          .check_at = check_at,
+                                          .kill_at = kill_at,
+                                          .send = send,
+                                          .kill_all = kill_all,
+                                          .stop = stop,
+                                          .not_stopped = CLI_SIGNAL_WORD,
+                                          .in_child = in_child,
+                                          .wake = CLI_SIGNAL_WAKE,
+                                          .mask = g->mask,
+                                          .on_child = g->on_child};
+    const struct cli_job job = {.argv = g->argv,
+                                .grace_ms = g->grace_ms,
+                                .lost = is_lost,
+                                .report_lost = report_lost,
+                                .context = &x,
+                                .guarding = &guarding};
+    prepare(&x);
+    atomic_store_explicit(&s->guard, x.self, memory_order_release);
+    s->end = cli_child_guarded(&job);
+    atomic_store_explicit(&s->phase, CLI_PHASE_ENDED, memory_order_release);
+    if (!g->close && send(&x, 0) > 0) {
+        cli_tell_wrapper(g->wrapper, CLI_WORD_ENDED);
+        mind_others(&x);
+    }
+    atomic_store_explicit(&s->phase, CLI_PHASE_DONE, memory_order_release);
+}
