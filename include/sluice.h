@@ -475,9 +475,10 @@ enum sluice_event_type {
 
 struct sluice_event {
     enum sluice_event_type type;
-    int32_t priority; /* ASKED: the waiter's priority. */
-    const char *key;  /* Borrowed; valid until the callback returns. */
-    uint64_t fence;   /* The fence of the grant. */
+    int32_t
+        priority;    /* ASKED, in one process: the waiter's priority. On a server: 0. */
+    const char *key; /* Borrowed; valid until the callback returns. */
+    uint64_t fence;  /* The fence of the grant. */
     int64_t left_ms; /* ASKED: remaining time of the lease; SLUICE_FOREVER: no lease. */
 };
 

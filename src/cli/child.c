@@ -271,7 +271,8 @@ static void on_signal(struct child *c, int sig)
     if (sig == SIGCHLD) on_child_changed(c);
     else if (sig == SIGCONT) go_on(c);
     else if (c->guard != NULL && sig == c->guard->not_stopped) on_not_stopped(c);
-    else if (c->guard == NULL || sig != c->guard->wake) {
+    else if (c->guard != NULL && sig == c->guard->wake) c->check_at_ms = 0;
+    else {
         if (cli_terminal_ours(&c->terminal)) sigaddset(&c->typed, sig);
         send(c, sig);
     }

@@ -44,7 +44,7 @@ struct cli_guarding {
     int not_stopped;
 
     void (*in_child)(void *);  /* Called in the command's process before exec(). */
-    int wake;                  /* A signal that only ends the wait until check_at(). */
+    int wake;                  /* A signal after which to call lost() at once. */
     sigset_t mask;             /* The signal mask of the command. */
     struct sigaction on_child; /* Its SIGCHLD. */
 };

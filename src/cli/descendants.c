@@ -87,7 +87,7 @@ static bool is_descendant(struct descent *s, pid_t pid)
     return false;
 }
 
-size_t cli_signal_descendants(pid_t root, const pid_t *except, int sig)
+size_t cli_signal_descendants(pid_t root, const pid_t *except, int sig, pid_t *foreign)
 {
     struct descent s = {.root = root, .except = except, .round = ++rounds};
     size_t count = 0;
@@ -101,7 +101,8 @@ size_t cli_signal_descendants(pid_t root, const pid_t *except, int sig)
         if (!is_descendant(&s, pid)) continue;
         if (!read_process(pid, &state, &parent) || state == 'Z' || state == 'X')
             continue;
-        if (kill(pid, sig) == 0) count++;
+        if (kill(pid, sig) == 0 || (errno == EPERM && sig == 0)) count++;
+        else if (errno == EPERM) *foreign = pid;
     }
     closedir(proc);
     return count > 0 ? count : s.unsure;

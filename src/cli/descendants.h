@@ -11,10 +11,11 @@
 #include <sys/types.h>
 
 /* Send a signal to the descendants of `root`, except the processes of `except` (which ends with 0)
- * and their descendants. Signal 0 only counts them. Returns the number of those that have not ended
- * and that this process may signal; at least 1 if this is not certain, because a process ended
- * meanwhile. Call it again until it returns 0. */
-size_t cli_signal_descendants(pid_t root, const pid_t *except, int sig);
+ * and their descendants. Returns the number of those that received it and have not ended; at least
+ * 1 if this is not certain, because a process ended meanwhile. Call it again until it returns 0.
+ * Signal 0 only counts them, and includes those of other users. If another signal is not permitted,
+ * stores the id of such a process in *foreign. */
+size_t cli_signal_descendants(pid_t root, const pid_t *except, int sig, pid_t *foreign);
 
 /* Return how long to wait before SIGKILL is sent again, after a wait of `ms` (0: none). The waits
  * grow, because a search costs processor time that the killed processes need in order to end. */

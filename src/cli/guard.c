@@ -1,6 +1,7 @@
 #include "cli/guard.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -100,10 +101,24 @@ static void report_lost(void *context, bool ended)
 
 /* --- The command ------------------------------------------------------------ */
 
+/* Send a signal to all descendants, and report once if one of them cannot be stopped. */
+static size_t signal_all(pid_t root, const pid_t *except, int sig)
+{
+    static bool reported;
+    pid_t foreign = 0;
+    size_t count = cli_signal_descendants(root, except, sig, &foreign);
+    if (foreign != 0 && !reported) {
+        reported = true;
+        cli_message("cannot stop the process %d: it runs as another user",
+                    (int)foreign);
+    }
+    return count;
+}
+
 static size_t send(void *context, int sig)
 {
     const struct guard *x = context;
-    return cli_signal_descendants(x->self, none, sig);
+    return signal_all(x->self, none, sig);
 }
 
 static void kill_all(void *context)
@@ -132,7 +147,7 @@ static void in_child(void *context)
 void cli_kill_descendants(pid_t root, const pid_t *except)
 {
     int64_t pause_ms = 0;
-    while (cli_signal_descendants(root, except, SIGKILL) > 0) {
+    while (signal_all(root, except, SIGKILL) > 0) {
         pause_ms = cli_kill_pause(pause_ms);
         const struct timespec moment = {.tv_nsec = (long)pause_ms * 1000000};
         while (waitpid(-1, NULL, WNOHANG) > 0) {}
@@ -205,6 +220,10 @@ void cli_guard(struct cli_guard *g)
     s->end = cli_child_guarded(&job);
     atomic_store_explicit(&s->phase, CLI_PHASE_ENDED, memory_order_release);
     if (!g->close && send(&x, 0) > 0) {
+        /* A pipe of the user must not stay open because of this process. */
+        int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+        for (int fd = STDIN_FILENO; null >= 0 && fd <= STDERR_FILENO; fd++)
+            dup2(null, fd);
         cli_tell_wrapper(g->wrapper, CLI_WORD_ENDED);
         mind_others(&x);
     }

@@ -336,9 +336,16 @@ static int mind(struct wrapper *x)
             await_renewer(x);
             return CLI_EXIT_LOST;
         }
-        if (x->guard_ended) return end(x);
+        if (x->guard_ended) {
+            while ((sig = next_signal(x, 0, &info)) != 0)
+                if (sig == CLI_SIGNAL_WORD) on_word(x, info.si_value.sival_int);
+            return end(x);
+        }
         /* The guard and the renewer hold the locks for the other processes. */
-        if (x->ended) return cli_end_alike(&x->shared->end);
+        if (x->ended) {
+            if (x->renewer != 0) kill(x->renewer, SIGTERM);
+            return cli_end_alike(&x->shared->end);
+        }
     }
 }
 

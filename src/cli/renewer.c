@@ -1,6 +1,7 @@
 #include "cli/renewer.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -30,6 +31,9 @@
 
 /* How long a wrapper that is stopped can have the locks without running the command. */
 #define UNUSED_MS 1000
+
+/* If a lease that is not extended ends this part of a lease before --max-hold, that is the reason. */
+#define MAX_HOLD_PART 4
 
 #define NAMED_MAX 3u /* The maximum number of holders that a message names. */
 #define VIEWS 200u   /* A server shows at most 100 holders and 100 waiters. */
@@ -62,8 +66,10 @@ struct renewer {
 static enum cli_loss loss_of(const struct renewer *x, enum sluice_event_type type)
 {
     int64_t most = x->request.max_hold_ms;
-    bool held_long = most > 0 &&
-                     cli_boot_ms() + x->request.margin_ms >= x->granted_at_ms + most;
+    /* The library counts from before the request; so allow for the time of the request. */
+    bool held_long = most > 0 && cli_boot_ms() + x->request.margin_ms +
+                                         x->request.lease_ms / MAX_HOLD_PART >=
+                                     x->granted_at_ms + most;
     switch (type) {
         case SLUICE_EVENT_STOLEN: return CLI_LOSS_STOLEN;
         case SLUICE_EVENT_BROKEN: return CLI_LOSS_BROKEN;
@@ -84,10 +90,9 @@ static void on_asked(struct renewer *x, const struct sluice_event *e)
     cli_safe_text(e->key, key, sizeof key);
     cli_format_duration(e->left_ms, left, sizeof left);
     if (!x->r->quiet)
-        cli_message(
-            "a client with priority %d needs \"%s\"; the lease cannot be extended, "
-            "and expires in %s",
-            (int)e->priority, key, left);
+        cli_message("a client with a higher priority needs \"%s\"; the lease cannot be "
+                    "extended, and expires in %s",
+                    key, left);
     cli_tell_wrapper(x->wrapper, CLI_WORD_ASKED);
 }
 
@@ -357,15 +362,29 @@ static bool gives_up(const struct renewer *x)
            atomic_compare_exchange_strong(&x->shared->claim, &none, CLI_CLAIM_GIVEN_UP);
 }
 
-/* Work until the wrapper and the guard have both ended, or do not begin. */
+/* A pipe of the user must not stay open because of this process. */
+static void leave_stream(int fd)
+{
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (null >= 0) dup2(null, fd);
+    if (null > STDERR_FILENO) close(null);
+}
+
+/* Work until the wrapper and the guard have both ended, or do not begin. SIGTERM means that the
+ * wrapper has ended, and that nobody reads messages any more. */
 static void renew(struct renewer *x)
 {
     int64_t tick = x->request.lease_ms / TICKS_PER_LEASE;
     tick = tick < TICK_MS_MIN ? TICK_MS_MIN : tick > TICK_MS_MAX ? TICK_MS_MAX : tick;
     for (;;) {
-        struct pollfd p = {.fd = x->life, .events = POLLIN};
-        int n = poll(&p, 1, (int)tick);
-        if (n > 0 || (n < 0 && errno != EINTR) || gives_up(x)) return;
+        struct pollfd p[] = {{.fd = x->life, .events = POLLIN},
+                             {.fd = x->signals, .events = POLLIN}};
+        int n = poll(p, 2, (int)tick);
+        if (p[0].revents != 0 || (n < 0 && errno != EINTR) || gives_up(x)) return;
+        if (n > 0 && p[1].revents != 0) {
+            struct signalfd_siginfo info;
+            if (read(x->signals, &info, sizeof info) > 0) leave_stream(STDERR_FILENO);
+        }
         copy_expiry(x);
     }
 }
@@ -400,6 +419,8 @@ static int start(struct renewer *x)
     sigemptyset(&heeded);
     sigaddset(&heeded, SIGTERM);
     prctl(PR_SET_NAME, "sluice-renewer");
+    leave_stream(STDIN_FILENO);
+    leave_stream(STDOUT_FILENO);
     x->signals = signalfd(-1, &heeded, SFD_CLOEXEC);
     x->done = eventfd(0, EFD_CLOEXEC);
     if (x->signals < 0 || x->done < 0) return SLUICE_EIO;

@@ -137,9 +137,11 @@ int cli_server_failed(const char *address, int status, const char *error)
         case SLUICE_EINVAL: return cli_address_invalid(address);
         case SLUICE_ENOMEM: return cli_status_error(address, status);
         case SLUICE_EDENIED:
-            cli_message("%s: %s; set the password with SLUICE_PASSWORD or "
-                        "--password-file",
-                        shown, reason);
+            cli_message("%s: the server %s with SLUICE_PASSWORD or --password-file",
+                        shown,
+                        strncmp(error, "NOAUTH", 6) == 0
+                            ? "requires a password; set it"
+                            : "rejects the password; set the correct one");
             return CLI_EXIT_NO_PERMISSION;
         default:
             cli_message("cannot connect to %s: %s%s", shown, reason,

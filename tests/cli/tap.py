@@ -607,7 +607,7 @@ def main(usage):
     args = sys.argv[1:]
     if "--server" in args:  # The locks are on a server, which each test has for itself.
         at = args.index("--server")
-        server_program = args[at + 1]
+        server_program = os.path.abspath(args[at + 1])
         del args[at:at + 2]
     jobs = JOBS
     if "--jobs" in args:

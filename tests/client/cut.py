@@ -14,8 +14,8 @@ PATIENCE_S = 60
 class CutProxy:
     """Forwards connections to a server, until it is cut: then it is silent, and closes nothing."""
 
-    def __init__(self, port):
-        self.up_port, self.is_cut = port, False
+    def __init__(self, port, host="127.0.0.1"):
+        self.up, self.is_cut = (host, port), False
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         threading.Thread(target=self.accept, daemon=True).start()
@@ -24,7 +24,7 @@ class CutProxy:
         while True:
             down, _ = self.listener.accept()
             try:
-                up = socket.create_connection(("127.0.0.1", self.up_port))
+                up = socket.create_connection(self.up)
             except ConnectionRefusedError:
                 down.close()
                 continue
@@ -75,10 +75,10 @@ def ask(port, *words):
         return s.recv(65536)
 
 
-def start_server(server, data, port="auto"):
+def start_server(server, data, port="auto", *options):
     """Start a server that forgets nothing when it is killed. Returns its process and its port."""
-    process = subprocess.Popen([server, "--port", str(port), "--data", data, "--data-volatile", "--log-level", "info"],
-                               stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([server, "--port", str(port), "--data", data, "--data-volatile", "--log-level", "info",
+                                *options], stderr=subprocess.PIPE, text=True)
     for line in process.stderr:
         if "listening on 127.0.0.1:" in line:
             port = int(re.search(r"127\.0\.0\.1:(\d+)", line).group(1))
