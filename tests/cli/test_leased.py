@@ -161,6 +161,18 @@ def a_waiter_that_is_interrupted_leaves_the_queue_at_once(t):
 
 
 @test
+def a_waiter_that_is_stopped_does_not_keep_the_lock_and_runs_later(t):
+    holder = t.hold()
+    waiter = t.wait_for(command=("echo", "ran"))
+    waiter.kill(signal.SIGSTOP)
+    t.until(lambda: stopped(waiter.pid), "it is stopped")
+    holder.release()
+    t.until(lambda: not t.taken(), "another client is granted the lock")
+    waiter.kill(signal.SIGCONT)
+    check((waiter.status, waiter.out), (0, "ran\n"))
+
+
+@test
 def a_waiter_that_is_killed_leaves_nothing_behind(t):
     holder = t.hold("--lease", "1h")
     waiter = t.wait_for("--lease", "1h")
@@ -330,6 +342,20 @@ def the_guard_kills_the_command_when_it_is_killed(t):
     check(p.status, 79)
     check_that(not any(alive(int(pid)) for pid in p.out.split()), "command and descendant have ended")
     check(t.held(), 0)
+
+
+@test
+def if_wrapper_and_guard_are_killed_the_lease_is_not_released(t):
+    p = t.begin("run", "--lease", "1h", "k", "--", "sh", "-c", "setsid sleep 1000 & echo $!; wait")
+    t.until(lambda: "\n" in p.out, "it runs")
+    guard = parts_of(p)[1]
+    renewer = parts_of(p)[0]
+    p.kill(signal.SIGSTOP)
+    os.kill(guard, signal.SIGKILL)
+    p.kill()
+    t.until(lambda: not alive(renewer), "the renewer has ended")
+    check_that(alive(int(p.out)), "the descendant still runs")
+    check(t.held() > 0, True, "the lock is held until the lease expires")
 
 
 @test
