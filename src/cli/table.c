@@ -258,8 +258,8 @@ const struct cli_exit cli_exits[] = {
 
 const struct cli_variable cli_reads[] = {
     {"SLUICE_SEGMENT", "the segment to use if --segment is not given"},
-    {"SLUICE_SERVER", "the address of the server to which sluice do sends commands; sluice run ignores it"},
-    {"SLUICE_PASSWORD", "the password that sluice do sends to the server"},
+    {"SLUICE_SERVER", "the address of the server, or of several nodes of a cluster with commas between them; without it, and without --server, sluice run uses the locks of this machine"},
+    {"SLUICE_PASSWORD", "the password that is sent to the server"},
     {"SHELL", "the shell that executes the argument of -c"},
     {NULL, NULL}};
 
