@@ -522,6 +522,23 @@ def EXPLAIN_says_how_many_hold_and_why_each_waits(t):
                                 b"queued behind a waiter with priority 7"]})
 
 
+@test
+def EXPLAIN_explains_a_request_for_all_units_without_their_number(t):
+    s = t.server()
+    c, holder, *waiters = s.clients(5)
+    every = "PER", 2 ** 30 - 1, "UNITS", 2 ** 30 - 1
+
+    def reasons(key):
+        return [pairs(w)["reason"] for w in s.explain(key)["waiters"]]
+    holder.acquire("a", *every)
+    s.waits(waiters[0], "ACQUIRE", "a", "SHARED", "WAIT", 100000)
+    s.waits(waiters[1], "ACQUIRE", "a", *every, "WAIT", 100000, "PRIORITY", 1, count=2)
+    check(reasons("a"), [b"full: the holder has all units that a lock can have", b"held exclusively"])
+    c.acquire("b", "PER", 2)
+    s.waits(waiters[2], "ACQUIRE", "b", *every, "WAIT", 100000)
+    check(reasons("b"), [b"full: 1 unit held, all requested"])
+
+
 @both_protocols
 def EXPLAIN_and_LOCKS_name_a_holder_that_has_left(t, protocol):
     """A lease outlives its connection, and the grant remembers whose it is."""

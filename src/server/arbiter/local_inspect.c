@@ -5,6 +5,7 @@
 #include "server/arbiter/local.h"
 #include "server/arbiter/state.h"
 #include "server/observe/inspection.h"
+#include "sluice.h"
 
 /* --- Why a request waits --------------------------------------------------- */
 
@@ -39,12 +40,19 @@ static void write_wait_reason(const struct wait_reason *reason,
                 : "the server waits for leases that it does not know to expire: "
                   "it grants no lock for another %s",
             sl_age_text(reason->quiet_ms, time));
+    else if (v->shared && l->held == SLUICE_UNITS_MAX)
+        snprintf(out, n, "held exclusively");
     else if (v->shared && l->held > 0)
         snprintf(out, n, "held exclusively: %" PRIu64 " %s held", l->held,
                  l->held == 1 ? "unit" : "units");
     else if (!v->shared && l->shared)
         snprintf(out, n, "shared by %" PRIu32 " %s", l->holders,
                  l->holders == 1 ? "holder" : "holders");
+    else if (!v->shared && l->held == SLUICE_UNITS_MAX)
+        snprintf(out, n, "full: the holder has all units that a lock can have");
+    else if (!v->shared && v->units == SLUICE_UNITS_MAX && l->held > 0)
+        snprintf(out, n, "full: %" PRIu64 " %s held, all requested", l->held,
+                 l->held == 1 ? "unit" : "units");
     else if (!v->shared && l->held + v->units > capacity)
         snprintf(out, n,
                  "full: %" PRIu64 " of %" PRIu64 " units held, %" PRIu32 " requested",
