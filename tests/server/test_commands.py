@@ -563,6 +563,10 @@ def EXPLAIN_and_LOCKS_name_a_holder_that_has_left(t, protocol):
           {b"inline": b"left", b"entry": b"left", b"shared": b"left", b"one": b"before", b"two": b"after"})
     check([listed[b"inline"]["address"], listed[b"inline"]["connected"], listed[b"two"]["connected"]], [where, 0, 1])
     check_that(listed[b"inline"]["held_ms"] >= 0, "how long it has held the lock")
+    for key, h in listed.items():  # LOCKS and EXPLAIN agree.
+        held = pairs(s.explain(key.decode())["holders"][0])
+        check([h[x] for x in ("per", "buckets")], [held[x] for x in ("per", "buckets")], key)
+        check(h["lease_ms"] < 0, held["lease_ms"] < 0, "%s has no lease" % key)
 
 
 @both_protocols

@@ -342,10 +342,14 @@ static void put_oldest_holder(const struct server *s, struct sl_resp_writer *w,
         sl_resp_null(w);
         return;
     }
-    sl_resp_map(w, 6);
-    sl_put_number(w, "fence", (int64_t)l->holder.fence);
-    put_client(s, w, &l->holder);
-    sl_put_number(w, "held_ms", l->holder.since_ms);
+    const struct sl_grant_view *v = &l->holder;
+    sl_resp_map(w, 9);
+    sl_put_number(w, "fence", (int64_t)v->fence);
+    put_client(s, w, v);
+    sl_put_number(w, "held_ms", v->since_ms);
+    sl_put_number(w, "per", v->shared ? 0 : v->per);
+    sl_put_number(w, "buckets", v->shared ? 0 : v->buckets);
+    sl_put_number(w, "lease_ms", v->leased ? v->left_ms : -1);
 }
 
 static void put_locks(struct call *call, const struct sl_inspection *i)
