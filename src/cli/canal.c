@@ -31,12 +31,15 @@
  * decide who may read. */
 #define ANY_OWNER 0666u
 
+#define INTERVAL_MS 1000 /* The default of `watch`. */
+
 struct canal_options {
     enum cli_form form;
     bool force;
     int64_t interval_ms;
     uint64_t count;      /* 0: no limit. */
     const char *segment; /* For `show`; NULL: not given. */
+    const char *pattern; /* Selects keys; NULL: all. */
     struct sluice_canal_options make;
 };
 
@@ -110,10 +113,11 @@ static int open_existing(const char *name, struct sluice_canal **out)
 }
 
 /* Show one key, or all keys if key is NULL. Returns false if there is no such key. */
-static bool show_in(struct sluice_canal *c, const char *key, enum cli_form form)
+static bool show_in(const struct canal_options *o, struct sluice_canal *c,
+                    const char *key)
 {
-    if (key != NULL) return cli_show_key(c, key, form);
-    cli_show_keys(c, form);
+    if (key != NULL) return cli_show_key(c, key, o->form);
+    cli_show_keys(c, o->pattern, o->form);
     return true;
 }
 
@@ -123,7 +127,7 @@ static int show(const struct canal_options *o, const char *name, const char *key
     char shown[CLI_SAFE_SIZE];
     int status = open_existing(name, &c);
     if (status != 0) return status;
-    if (!show_in(c, key, o->form)) {
+    if (!show_in(o, c, key)) {
         cli_message("no process holds or waits for \"%s\" in %s",
                     cli_safe_text(key, shown, sizeof shown), sluice_canal_path(c));
         status = CLI_EXIT_NO_INPUT;
@@ -155,7 +159,7 @@ static int show_key_or_segment(const struct canal_options *o, const char *word)
         return CLI_EXIT_NO_INPUT;
     }
     if (status != SLUICE_OK) return cli_status_error(word, status);
-    cli_show_keys(c, o->form);
+    cli_show_keys(c, o->pattern, o->form);
     sluice_canal_close(c);
     return cli_flush_output(0);
 }
@@ -218,7 +222,7 @@ static int watch(const struct canal_options *o, const char *name)
         if (o->form == CLI_FORM_TEXT)
             printf("%s  %s\n", cli_safe_text(sluice_canal_path(c), path, sizeof path),
                    cli_format_time(cli_wall_ms(), clock, sizeof clock));
-        cli_show_keys(c, o->form);
+        cli_show_keys(c, o->pattern, o->form);
         status = cli_flush_output(0);
         if (status == 0 && sluice_canal_removed(c) == 1) {
             cli_message("%s was removed or truncated",
@@ -409,7 +413,7 @@ static bool count_fits(enum cli_id id, int argc)
 
 int cli_canal(const struct cli_command *command, int argc, char **argv)
 {
-    struct canal_options o = {.interval_ms = 1000};
+    struct canal_options o = {.interval_ms = INTERVAL_MS};
     int rest;
     int status = cli_parse(command, argc, argv, false, take_option, &o, &rest);
     if (status >= 0) return status;
@@ -426,4 +430,33 @@ int cli_canal(const struct cli_command *command, int argc, char **argv)
         case CLI_CANAL_MAKE: return make(&o, name);
         default: return remove_all(&o, argc, argv);
     }
+}
+
+/* --- ls, explain and watch with --local ------------------------------------- */
+
+int cli_canal_list(const char *segment, const char *pattern, bool json, bool quiet)
+{
+    const struct canal_options o = {.form = json    ? CLI_FORM_JSON
+                                            : quiet ? CLI_FORM_NAMES
+                                                    : CLI_FORM_TEXT,
+                                    .pattern = pattern};
+    cli_catch_truncation();
+    return show(&o, segment, NULL);
+}
+
+int cli_canal_explain(const char *segment, const char *key, bool json)
+{
+    const struct canal_options o = {.form = json ? CLI_FORM_JSON : CLI_FORM_TEXT};
+    cli_catch_truncation();
+    return show(&o, segment, key);
+}
+
+int cli_canal_watch(const char *segment, const char *pattern, bool json, uint64_t count)
+{
+    const struct canal_options o = {.form = json ? CLI_FORM_JSON : CLI_FORM_TEXT,
+                                    .pattern = pattern,
+                                    .interval_ms = INTERVAL_MS,
+                                    .count = count};
+    cli_catch_truncation();
+    return watch(&o, segment);
 }

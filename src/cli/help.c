@@ -113,6 +113,42 @@ static const struct {
      "  sluice serve\n"
      "  sluice do ACQUIRE backup LEASE 60s\n"
      "\nMore: man sluice-serve\n"},
+    {CLI_LS, "Exit status: 0, or",
+     "Show the locks that clients wait for, and then why they wait for one of them:\n"
+     "  sluice ls\n"
+     "  sluice explain db:shop\n"
+     "PATTERN selects keys: * matches any text, ? any character, [a-z] one of a "
+     "range.\n"
+     "\nMore: man sluice-ops\n"},
+    {CLI_EXPLAIN, "Exit status: 0, or",
+     "Show the holders and waiters of a lock:\n"
+     "  sluice explain db:shop\n"
+     "\nMore: man sluice-ops\n"},
+    {CLI_WATCH, "Exit status: 0, or",
+     "Print the events of all locks, and those of some locks:\n"
+     "  sluice watch\n"
+     "  sluice watch 'db:*'\n"
+     "\nMore: man sluice-ops\n"},
+    {CLI_BREAK, "Exit status: 0, or",
+     "First try to make the holder release the lock. Then revoke its grant: the holder "
+     "keeps the\n"
+     "lock until its lease expires, or, with --now, loses it at once:\n"
+     "  sluice break db:shop\n"
+     "  sluice break --now db:shop\n"
+     "\nMore: man sluice-ops\n"},
+    {CLI_DRAIN, "Exit status: 0, or",
+     "Grant no lock on some keys during maintenance; holders keep their locks:\n"
+     "  sluice drain 'db:*' on\n"
+     "  sluice drain 'db:*' off\n"
+     "\nMore: man sluice-ops\n"},
+    {CLI_NODES, "Exit status: 0, or",
+     "Name all nodes, to see what each of them says:\n"
+     "  sluice nodes --server db1,db2,db3\n"
+     "\nMore: man sluice-ops\n"},
+    {CLI_READY, "Exit status: 0 if the server is ready, or",
+     "A health check:\n"
+     "  sluice ready -q --timeout 2s\n"
+     "\nMore: man sluice-ops\n"},
     {CLI_STORE_CHECK, NULL,
      "You can run this command while a server uses the store.\n"
      "  sluice store check /var/lib/sluice\n"},

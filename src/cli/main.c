@@ -6,15 +6,20 @@
 #include "cli/canal.h"
 #include "cli/do.h"
 #include "cli/exits.h"
+#include "cli/explain.h"
 #include "cli/find.h"
 #include "cli/help.h"
+#include "cli/ls.h"
 #include "cli/message.h"
+#include "cli/nodes.h"
 #include "cli/offline.h"
 #include "cli/parse.h"
+#include "cli/revoke.h"
 #include "cli/run.h"
 #include "cli/serve.h"
 #include "cli/streams.h"
 #include "cli/text.h"
+#include "cli/watch.h"
 #include "sluice.h"
 
 static int print_version(void)
@@ -50,6 +55,13 @@ static int dispatch(const struct cli_command *c, int argc, char **argv)
         case CLI_CANAL_MAKE:
         case CLI_CANAL_RM: return cli_canal(c, argc, argv);
         case CLI_SERVE: return cli_serve(c, argc, argv);
+        case CLI_LS: return cli_ls(c, argc, argv);
+        case CLI_EXPLAIN: return cli_explain(c, argc, argv);
+        case CLI_WATCH: return cli_watch(c, argc, argv);
+        case CLI_BREAK: return cli_break(c, argc, argv);
+        case CLI_DRAIN: return cli_drain(c, argc, argv);
+        case CLI_NODES: return cli_nodes(c, argc, argv);
+        case CLI_READY: return cli_ready(c, argc, argv);
         case CLI_STORE_CHECK:
         case CLI_STORE_DUMP:
         case CLI_STORE_LOAD:

@@ -89,6 +89,8 @@ const char *pages_kind_name(enum cli_arg_kind kind)
         case CLI_ARG_NONE: return "none";
         case CLI_ARG_TEXT: return "text";
         case CLI_ARG_KEY: return "key";
+        case CLI_ARG_PATTERN: return "pattern";
+        case CLI_ARG_STATE: return "state";
         case CLI_ARG_SEGMENT: return "segment";
         case CLI_ARG_COMMAND: return "command";
         case CLI_ARG_TOPIC: return "topic";
@@ -267,18 +269,31 @@ static void put_errors(const char *errors)
         printf(".Ql %.*s %s\n", (int)n, word, *errors != '\0' ? "," : ".");
 }
 
-/* Print the exit statuses of a command, or of all commands with their names. */
+/* Return whether one of these commands, separated by spaces, can exit with this status. */
+static bool is_exit_of_any(const struct cli_exit *e, const char *commands)
+{
+    const char *name;
+    char word[PAGES_NAME_SIZE];
+    size_t n;
+    while ((name = pages_next_word(&commands, &n)) != NULL) {
+        snprintf(word, sizeof word, "%.*s", (int)n, name);
+        if (cli_exit_is_of(e, word)) return true;
+    }
+    return false;
+}
+
+/* Print the exit statuses of a command; or those of several or all commands, with their names. */
 static void mdoc_exits(const char *command)
 {
     static const char plus[] = "plus n: ";
-    bool all = command[0] == '\0';
+    bool all = command[0] == '\0' || strchr(command, ' ') != NULL;
     int last = 0;
     puts(".Bl -tag -width Ds");
     for (const struct cli_exit *e = cli_exits; e->when != NULL; e++) {
         bool added = strncmp(e->when, plus, strlen(plus)) == 0;
         const char *at = e->commands, *name, *comma = "";
         size_t n;
-        if (!all && !cli_exit_is_of(e, command)) continue;
+        if (command[0] != '\0' && !is_exit_of_any(e, command)) continue;
         if (e->status != last)
             printf(added ? ".It %d + Ar n\n" : ".It %d\n", e->status);
         else puts(".br");
@@ -357,7 +372,7 @@ static const struct marker {
     {"synopsis", mdoc_synopsis}, /* of a command */
     {"options", mdoc_options},   /* of a command */
     {"commands", mdoc_commands}, /* all commands */
-    {"exits", mdoc_exits},       /* exit statuses: all, or those of a command */
+    {"exits", mdoc_exits},       /* exit statuses: all, or those of some commands */
     {"reads", mdoc_reads},       /* variables that we read */
     {"given", mdoc_given},       /* variables that a command sees */
     {"bash-commands", pages_bash_commands},  /* cases of first and of second words */

@@ -155,6 +155,11 @@ static void put_json(FILE *out, const struct sluice_reply *r)
     }
 }
 
+void cli_reply_json_value(FILE *out, const struct sluice_reply *r)
+{
+    put_json(out, r);
+}
+
 void cli_reply_json(FILE *out, const struct sluice_reply *r)
 {
     put_json(out, r);

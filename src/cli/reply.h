@@ -19,4 +19,7 @@ void cli_reply_values(FILE *out, const struct sluice_reply *r, bool lines);
  * ..."}. */
 void cli_reply_json(FILE *out, const struct sluice_reply *r);
 
+/* Print a reply as a JSON value that is part of a document. */
+void cli_reply_json_value(FILE *out, const struct sluice_reply *r);
+
 #endif /* SL_CLI_REPLY_H */

@@ -152,23 +152,34 @@ int cli_server_failed(const char *address, int status, const char *error)
     }
 }
 
-int cli_server_connect(const struct cli_server *s, struct sluice_wire_options options,
-                       struct sluice_wire **out)
+int cli_server_try(const struct cli_server *s, struct sluice_wire_options options,
+                   struct sluice_wire **out, char *address, size_t address_size,
+                   char *error, size_t error_size)
 {
-    char one[CLI_SERVERS_SIZE], error[ERROR_SIZE];
+    char one[CLI_SERVERS_SIZE];
     options.password = s->password;
     options.error = error;
-    options.error_size = sizeof error;
+    options.error_size = error_size;
     for (const char *p = s->addresses;; p++) {
         size_t n = strcspn(p, ",");
         snprintf(one, sizeof one, "%.*s", (int)n, p);
+        snprintf(address, address_size, "%s", one);
         int status = sluice_wire_open(one, &options, out);
-        if (status == SLUICE_OK) return 0;
+        if (status == SLUICE_OK) return status;
         p += n;
         /* Another node may answer, unless the command line is wrong. */
         if (*p == '\0' || (status != SLUICE_EUNREACHABLE && status != SLUICE_ECLOSED))
-            return cli_server_failed(one, status, error);
+            return status;
     }
+}
+
+int cli_server_connect(const struct cli_server *s, struct sluice_wire_options options,
+                       struct sluice_wire **out)
+{
+    char address[CLI_SERVERS_SIZE], error[ERROR_SIZE];
+    int status = cli_server_try(s, options, out, address, sizeof address, error,
+                                sizeof error);
+    return status == SLUICE_OK ? 0 : cli_server_failed(address, status, error);
 }
 
 int cli_server_exit_of(const char *error)

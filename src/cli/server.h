@@ -35,6 +35,12 @@ int cli_server_find(struct cli_server *s);
 int cli_server_connect(const struct cli_server *s, struct sluice_wire_options options,
                        struct sluice_wire **out);
 
+/* Connect like cli_server_connect(), but print nothing. Stores the address of the server, or of the
+ * last one that did not answer, and the error message. Returns a status of the library. */
+int cli_server_try(const struct cli_server *s, struct sluice_wire_options options,
+                   struct sluice_wire **out, char *address, size_t address_size,
+                   char *error, size_t error_size);
+
 /* Print why a server cannot be used: the status and the message of a failed call. Returns an exit
  * status. */
 int cli_server_failed(const char *address, int status, const char *error);

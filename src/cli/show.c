@@ -1,5 +1,6 @@
 #include "cli/show.h"
 
+#include <fnmatch.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -87,7 +88,7 @@ static void text_key(const struct sluice_key_info *k)
            (unsigned)k->waiters, k->capacities_differ ? "  (capacities differ)" : "");
 }
 
-void cli_show_keys(struct sluice_canal *c, enum cli_form form)
+void cli_show_keys(struct sluice_canal *c, const char *pattern, enum cli_form form)
 {
     struct sluice_key_info k;
     const char *between = "";
@@ -99,6 +100,7 @@ void cli_show_keys(struct sluice_canal *c, enum cli_form form)
         printf("%-24s %-12s %-12s %7s %7s\n", "KEY", "HELD", "CAPACITY", "HOLDERS",
                "WAITERS");
     for (uint64_t cursor = 0; sluice_canal_next_key(c, &cursor, &k) == 1;) {
+        if (pattern != NULL && fnmatch(pattern, k.key, 0) != 0) continue;
         if (form == CLI_FORM_NAMES) {
             char key[CLI_SAFE_SIZE];
             puts(cli_safe_text(k.key, key, sizeof key));

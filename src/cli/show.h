@@ -8,8 +8,8 @@
 
 enum cli_form { CLI_FORM_TEXT, CLI_FORM_JSON, CLI_FORM_NAMES };
 
-/* Print the keys of a segment. */
-void cli_show_keys(struct sluice_canal *c, enum cli_form form);
+/* Print the keys of a segment that match a pattern; NULL: all. */
+void cli_show_keys(struct sluice_canal *c, const char *pattern, enum cli_form form);
 
 /* Print one key, with a diagram of its held units, its holders and its waiters. Returns
  * false if the key does not exist. */

@@ -152,6 +152,59 @@ static const struct cli_option serve_options[] = {
     HELP_OPTION, END_OPTION};
 #undef SETTING
 
+/* The options of each command for operators. */
+#define OPERATOR_OPTIONS \
+    {CLI_OPT_SERVER, "", "server", "ADDRESS", CLI_ARG_TEXT, "host, host:port, unix:/path or redis://host:port (127.0.0.1:5625)", \
+        "The address of the server, in one of the forms that\n.Xr sluice-do 1\ndescribes.\nFor a cluster, name several nodes, with commas between them:\n" \
+        "the command uses the first one that answers.\nThe default is\n.Ev SLUICE_SERVER ,\nor 127.0.0.1:5625 if that is not set."}, \
+    {CLI_OPT_PASSWORD_FILE, "", "password-file", "FILE", CLI_ARG_FILE, "read the password from the first line of FILE", \
+        "Read the password from the first line of\n.Ar FILE .\nThe default is\n.Ev SLUICE_PASSWORD ."}, \
+    {CLI_OPT_TIMEOUT, "", "timeout", "TIME", CLI_ARG_TEXT, "give up if the server does not reply within TIME (10s)", \
+        "Give up, with status 69, if the server does not reply within\n.Ar TIME :\n.Cm 500ms , 2s\nor\n.Cm 1m .\nA plain number is in seconds.\nThe default is 10 seconds."}
+#define LOCAL_OPTIONS \
+    {CLI_OPT_LOCAL, "", "local", NULL, CLI_ARG_NONE, "use the locks in shared memory on this machine, not a server", \
+        "Use the locks in shared memory on this machine, not a server.\nThe output is that of\n.Xr sluice-canal 1 ."}, \
+    {CLI_OPT_SEGMENT, "", "segment", "NAME", CLI_ARG_SEGMENT, "with --local: use this segment, a name or a path", \
+        "With\n.Fl Fl local :\nuse this segment, a name or a path.\nThe default is\n.Ev SLUICE_SEGMENT ,\nor else the user's default segment."}
+
+static const struct cli_option list_options[] = {
+    OPERATOR_OPTIONS, JSON_OPTION,
+    {'q', "q", "quiet", NULL, CLI_ARG_NONE, "print only keys, one per line", "Print only keys, one per line, in no particular order."},
+    {CLI_OPT_MAJORITY, "", "majority", NULL, CLI_ARG_NONE, "in a cluster on etcd: list the locks on keys that match majority-keys",
+        "In a cluster on etcd: list the locks on keys that match the setting\n.Cm majority-keys ,\nas the node knows them."},
+    LOCAL_OPTIONS, HELP_OPTION, END_OPTION};
+
+static const struct cli_option explain_options[] = {
+    OPERATOR_OPTIONS, JSON_OPTION, LOCAL_OPTIONS, HELP_OPTION, END_OPTION};
+
+static const struct cli_option events_options[] = {
+    OPERATOR_OPTIONS,
+    {CLI_OPT_JSON, "", "json", NULL, CLI_ARG_NONE, "print JSON, one document per line", NULL},
+    {CLI_OPT_COUNT, "", "count", "N", CLI_ARG_TEXT, "exit after N events", "Exit after\n.Ar N\nevents; with\n.Fl Fl local ,\nafter\n.Ar N\nupdates."},
+    LOCAL_OPTIONS, HELP_OPTION, END_OPTION};
+
+static const struct cli_option break_options[] = {
+    {CLI_OPT_FENCE, "", "fence", "N", CLI_ARG_TEXT, "revoke the grant with this fence; needed if several clients hold the lock",
+        "Revoke the grant with this fence.\nThis option is needed if several clients hold the lock."},
+    {CLI_OPT_NOW, "", "now", NULL, CLI_ARG_NONE, "revoke the grant at once, even if its lease has not expired",
+        "Revoke the grant at once, even if its lease has not expired.\nWithout this option, the client keeps the lock until its lease expires, and cannot extend the lease."},
+    {CLI_OPT_YES, "", "yes", NULL, CLI_ARG_NONE, "do not ask for confirmation",
+        "Do not ask for confirmation.\nWithout this option, the command needs a terminal."},
+    OPERATOR_OPTIONS, JSON_OPTION, HELP_OPTION, END_OPTION};
+
+static const struct cli_option drain_options[] = {
+    OPERATOR_OPTIONS, JSON_OPTION,
+    {'q', "q", "quiet", NULL, CLI_ARG_NONE, "print only the patterns, or nothing", NULL},
+    HELP_OPTION, END_OPTION};
+
+static const struct cli_option nodes_options[] = {
+    OPERATOR_OPTIONS, JSON_OPTION, HELP_OPTION, END_OPTION};
+
+static const struct cli_option ready_options[] = {
+    OPERATOR_OPTIONS, JSON_OPTION,
+    {'q', "q", "quiet", NULL, CLI_ARG_NONE, "print nothing; the exit status is the result", NULL},
+    HELP_OPTION, END_OPTION};
+
 #define COMMAND(name, function, min, max, flags, key, group, syntax, summary) {#name, syntax, summary},
 const struct cli_server_command cli_server_commands[] = {
 #include "commands.def"
@@ -197,6 +250,16 @@ const struct cli_command cli_commands[CLI_COMMANDS] = {
     [CLI_CANAL_RM] = {CLI_CANAL_RM, "canal rm", "[--force] NAME...",
         "remove segments", rm_options, {CLI_ARG_SEGMENT, CLI_ARG_SEGMENT, CLI_ARG_NONE}},
     [CLI_SERVE] = {CLI_SERVE, "serve", "[options]", "start the server", serve_options, {CLI_ARG_NONE}},
+    [CLI_LS] = {CLI_LS, "ls", "[options] [PATTERN]", "list the locks of a server, those with waiters first", list_options, {CLI_ARG_TEXT, CLI_ARG_NONE}},
+    [CLI_EXPLAIN] = {CLI_EXPLAIN, "explain", "[options] KEY", "show the holders and waiters of a lock, and why they wait", explain_options,
+        {CLI_ARG_KEY, CLI_ARG_NONE}},
+    [CLI_WATCH] = {CLI_WATCH, "watch", "[options] [PATTERN]", "print the events of locks", events_options, {CLI_ARG_TEXT, CLI_ARG_NONE}},
+    [CLI_BREAK] = {CLI_BREAK, "break", "[options] KEY", "revoke the grant of a lock", break_options, {CLI_ARG_KEY, CLI_ARG_NONE}},
+    [CLI_DRAIN] = {CLI_DRAIN, "drain", "[options] [PATTERN on|off]", "stop granting locks on some keys, or list the drained patterns", drain_options,
+        {CLI_ARG_PATTERN, CLI_ARG_STATE, CLI_ARG_NONE}},
+    [CLI_NODES] = {CLI_NODES, "nodes", "[options] [resign]", "show the nodes of a cluster, or make another node the keeper", nodes_options,
+        {CLI_ARG_TEXT, CLI_ARG_NONE}},
+    [CLI_READY] = {CLI_READY, "ready", "[options]", "test whether a server grants locks, for health checks", ready_options, {CLI_ARG_NONE}},
     [CLI_STORE_CHECK] = {CLI_STORE_CHECK, "store check", "DIRECTORY",
         "check the transaction store of a server", plain_options, {CLI_ARG_FILE, CLI_ARG_NONE}},
     [CLI_STORE_DUMP] = {CLI_STORE_DUMP, "store dump", "DIRECTORY",
@@ -221,17 +284,23 @@ const struct cli_exit cli_exits[] = {
     {CLI_EXIT_TAKEN, "canal", "the segment is in use (only canal rm)", NULL},
     {CLI_EXIT_TAKEN, "do", "the reply is nil (another client holds the lock, or the command has no value to return), or AWAIT or CHECK returned 0", "ASKED"},
     {CLI_EXIT_TAKEN, "journal", "the key has no lease, or you did not confirm (only journal forget)", NULL},
+    {CLI_EXIT_TAKEN, "break", "no client holds the lock, or none with this fence, or you did not confirm", NULL},
     {CLI_EXIT_USAGE, "run canal store", "the command line is invalid", NULL},
     {CLI_EXIT_USAGE, "journal", "the command line is invalid, or journal forget needs --yes because there is no terminal", NULL},
     {CLI_EXIT_USAGE, "do", "the command line is invalid, or the server replied with an error that is not listed here", NULL},
+    {CLI_EXIT_USAGE, "ls explain watch break drain nodes ready", "the command line is invalid, or the server replied with an error that is not listed here", NULL},
+    {CLI_EXIT_USAGE, "break", "several clients hold the lock and --fence is missing, or --yes is missing and there is no terminal", NULL},
     {CLI_EXIT_DATA, "run canal", "the segment is damaged, was created by another version of Sluice, or is not a segment", NULL},
     {CLI_EXIT_DATA, "store", "the store is damaged, was created by another version of Sluice, or is not a store; or the input of store load is not a complete dump", NULL},
     {CLI_EXIT_DATA, "journal", "the journal is damaged, was written by another version of Sluice, or is not a journal; or it belongs to a node of a majority cluster (only journal forget)", NULL},
+    {CLI_EXIT_DATA, "ls explain watch", "with --local: the segment is damaged, was created by another version of Sluice, or is not a segment", NULL},
     {CLI_EXIT_NO_INPUT, "run", "the directory of the segment does not exist", NULL},
     {CLI_EXIT_NO_INPUT, "canal", "the segment or the key does not exist", NULL},
     {CLI_EXIT_NO_INPUT, "store", "the directory contains no store", NULL},
     {CLI_EXIT_NO_INPUT, "journal", "the directory does not exist or contains no journal", NULL},
     {CLI_EXIT_NO_INPUT, "do", "the password file does not exist or is empty", NULL},
+    {CLI_EXIT_NO_INPUT, "ls explain watch break drain nodes ready", "the password file does not exist or is empty", NULL},
+    {CLI_EXIT_NO_INPUT, "ls explain watch", "with --local: the segment or the key does not exist", NULL},
     {CLI_EXIT_UNAVAILABLE, "run canal", "a table of the segment is full, or a process was suspended (SIGSTOP) while it was changing the segment", NULL},
     {CLI_EXIT_UNAVAILABLE, "canal", "the segment exists and is smaller than requested (only canal make)", NULL},
     {CLI_EXIT_UNAVAILABLE, "serve", "the program sluice-server is not installed", NULL},
@@ -239,7 +308,10 @@ const struct cli_exit cli_exits[] = {
     {CLI_EXIT_UNAVAILABLE, "journal", "a server uses the directory (only journal forget)", NULL},
     {CLI_EXIT_UNAVAILABLE, "do", "the server cannot be reached, the connection was lost, or the server cannot serve the command now",
         "NOTREADY NOKEEPER NOQUORUM RECOVERING STALE CLOSED SHUTDOWN DRAINED NOFENCES IO NOSPACE LIMIT NOKEYS WAITERS TRANSACTIONS NOMEM"},
+    {CLI_EXIT_UNAVAILABLE, "ls explain watch break drain nodes", "the server cannot be reached, did not reply in time, or cannot serve the command now", NULL},
+    {CLI_EXIT_UNAVAILABLE, "ready", "the server is not ready, cannot be reached, or did not reply in time", NULL},
     {CLI_EXIT_SYSTEM, "run canal store journal do", "the operating system reported an error, such as a lack of memory or disk space, or the output cannot be written", NULL},
+    {CLI_EXIT_SYSTEM, "ls explain watch break drain nodes ready", "the operating system reported an error, such as a lack of memory, or the output cannot be written", NULL},
     {CLI_EXIT_EXISTS, "store", "the directory already contains a store (only store load)", NULL},
     {CLI_EXIT_EXISTS, "store", "the temporary file cannot be created (only store dump)", NULL},
     {CLI_EXIT_NO_PERMISSION, "run canal", "no permission to open the segment", NULL},
@@ -247,6 +319,8 @@ const struct cli_exit cli_exits[] = {
     {CLI_EXIT_NO_PERMISSION, "journal", "no permission to read the journal or to replace it", NULL},
     {CLI_EXIT_NO_PERMISSION, "do", "the server requires a password or rejected it, or the password file cannot be read",
         "NOAUTH WRONGPASS NOPERM"},
+    {CLI_EXIT_NO_PERMISSION, "ls explain watch break drain nodes ready", "the server requires a password or rejected it, or the password file cannot be read", NULL},
+    {CLI_EXIT_NO_PERMISSION, "ls explain watch", "with --local: no permission to open the segment", NULL},
     {CLI_EXIT_LOST, "run", "the lock was lost while the command ran, and sluice run stopped the command", NULL},
     {CLI_EXIT_LOST, "do", "the client does not hold (or no longer holds) the lock under this fence", "LOST"},
     {CLI_EXIT_CANNOT_EXECUTE, "run", "the command was found but cannot be executed", NULL},
@@ -258,8 +332,9 @@ const struct cli_exit cli_exits[] = {
 
 const struct cli_variable cli_reads[] = {
     {"SLUICE_SEGMENT", "the segment to use if --segment is not given"},
-    {"SLUICE_SERVER", "the address of the server, or of several nodes of a cluster with commas between them; without it, and without --server, sluice run uses the locks of this machine"},
-    {"SLUICE_PASSWORD", "the password that is sent to the server"},
+    {"SLUICE_SERVER", "the address of the server, or of several nodes of a cluster with commas between them, if --server is not given; if neither is given, sluice run uses the locks of this machine"},
+    {"SLUICE_PASSWORD", "the password of the server if --password-file is not given"},
+    {"NO_COLOR", "if it is not empty, commands print no colours"},
     {"SHELL", "the shell that executes the argument of -c"},
     {NULL, NULL}};
 

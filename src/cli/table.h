@@ -21,6 +21,13 @@ enum cli_id {
     CLI_CANAL_MAKE,
     CLI_CANAL_RM,
     CLI_SERVE,
+    CLI_LS,
+    CLI_EXPLAIN,
+    CLI_WATCH,
+    CLI_BREAK,
+    CLI_DRAIN,
+    CLI_NODES,
+    CLI_READY,
     CLI_STORE_CHECK,
     CLI_STORE_DUMP,
     CLI_STORE_LOAD,
@@ -52,6 +59,10 @@ enum {
     CLI_OPT_CHECK,
     CLI_OPT_SERVER,
     CLI_OPT_PASSWORD_FILE,
+    CLI_OPT_TIMEOUT,
+    CLI_OPT_MAJORITY,
+    CLI_OPT_FENCE,
+    CLI_OPT_NOW,
     CLI_OPT_HOST,
     CLI_OPT_PORT,
     CLI_OPT_SESSION_LOCK,
@@ -70,7 +81,9 @@ enum {
 enum cli_arg_kind {
     CLI_ARG_NONE,
     CLI_ARG_TEXT,    /* Free text. */
-    CLI_ARG_KEY,     /* A key of the segment. */
+    CLI_ARG_KEY,     /* A key of the segment or of the server. */
+    CLI_ARG_PATTERN, /* A drained pattern. */
+    CLI_ARG_STATE,   /* on or off. */
     CLI_ARG_SEGMENT, /* A segment, or a path. */
     CLI_ARG_COMMAND, /* A program and its arguments. */
     CLI_ARG_TOPIC,   /* A command of sluice. */

@@ -13,7 +13,7 @@ from tap import check, check_that, main, test, test_of
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PAGES = ("sluice.1", "sluice-run.1", "sluice-canal.1", "sluice-serve.1", "sluice-store.1",
-         "sluice-journal.1", "sluice-do.1")
+         "sluice-journal.1", "sluice-do.1", "sluice-ops.1")
 CFLAGS = ("-std=gnu11", "-D_GNU_SOURCE", "-O1")
 
 
@@ -76,7 +76,8 @@ def of_man(pages):
         command = {"sluice.1": "help", "sluice-run.1": "run",
                    "sluice-serve.1": "serve", "sluice-do.1": "do"}.get(page)
         for line in text.splitlines():
-            if line.startswith((".Ss canal ", ".Ss store ", ".Ss journal ")):
+            if line.startswith((".Ss canal ", ".Ss store ", ".Ss journal ")) or (
+                    page == "sluice-ops.1" and line.startswith(".Ss ")):
                 command = line[4:]
             elif line.startswith(".It Fl ") and re.search(r" Fl Fl ", line):
                 line, _, argument = line.partition(" Ar ")
@@ -147,7 +148,7 @@ def the_program_takes_each_option_that_the_man_pages_name(t):
             p = t.sluice(*command.split(), name, *(["1"] if takes else []), "--help")
             check((p.status, p.err), (0, ""), "%s %s" % (command, name))
             check_only = ["--check"] if command == "serve" else []  # no server is to start
-            p = t.sluice(*command.split(), *check_only, name)
+            p = t.sluice(*command.split(), *check_only, name, env={"SLUICE_SERVER": "unix:" + t.path("nobody")})
             if (command, name) == ("do", "-h"):
                 check_that("usage: sluice do" in p.out, "-h without a host shows help")
                 continue
@@ -190,6 +191,11 @@ def man_pages_have_every_exit_status_of_help(t):
         # Help repeats a status that has several reasons; the man page has one item for it.
         check(exits_of_page(page), list(dict.fromkeys(statuses)))
         check_that(set(statuses) <= set(every), "sluice(1) has those of " + command)
+    of_operators = set()  # The commands on this page share its list.
+    for command in re.findall(r"^\.Ss (\w+)$", text_of(built("sluice-ops.1")), re.M):
+        of_operators |= set(re.findall(r"^ +(\d+)  \S", t.sluice("help", command).out, re.M))
+    check(set(exits_of_page("sluice-ops.1")), of_operators, "the statuses of sluice-ops(1)")
+    check_that(of_operators <= set(every), "sluice(1) has them")
 
 
 def exits_of_page(page):
@@ -271,8 +277,8 @@ def examples_work(t, page):
             % t.path("secret"))
     path = t.path("bin") + ":" + os.environ["PATH"]
     variables = {"PATH": path, "SHELL": "/bin/sh"}
-    if page in ("sluice-do.1", "sluice-run.1"):
-        if page == "sluice-do.1":
+    if page in ("sluice-do.1", "sluice-ops.1", "sluice-run.1"):
+        if page != "sluice-run.1":
             variables["SLUICE_SERVER"] = "unix:" + t.path("socket")
         s = t.start(server(), "--port", "0", "--socket", t.path("socket"))
         s.until_err("ready: sluice")
@@ -294,6 +300,7 @@ def examples_work(t, page):
         p = t.run("sh", "-c", line, env=variables)
         check((p.status, p.err), (0, ""), line)
         check_that("echo" in line or "canal" in line or "sluice do" in line
+                   or page == "sluice-ops.1"
                    or t.read("ran") != before, "it ran something: " + line)
 
 
