@@ -2,8 +2,10 @@
 
 #include <errno.h>
 #include <getopt.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/duration.h"
 #include "base/suggest.h"
@@ -11,6 +13,7 @@
 #include "cli/help.h"
 #include "cli/message.h"
 #include "cli/text.h"
+#include "sluice.h"
 
 #define OPTIONS_MAX 40
 #define LETTERS_MAX (2 * OPTIONS_MAX + 4)
@@ -177,4 +180,56 @@ bool cli_mode(const char *text, uint32_t *out)
     if (mode == 0 || mode > 0777) return false;
     *out = (uint32_t)mode;
     return true;
+}
+
+/* --- Options of requests ----------------------------------------------------- */
+
+static uint64_t cores(void)
+{
+    /* The processors that this process may use; containers can limit them. */
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0)
+        return (uint64_t)CPU_COUNT(&set);
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    return n > 0 ? (uint64_t)n : 1;
+}
+
+/* Parse "4", "+1", "-1" or "50%". The result is at least 1. */
+static bool is_per(const char *text, uint64_t *out)
+{
+    char number[16];
+    size_t n = strlen(text);
+    if (text[0] == '+' || text[0] == '-') {
+        uint64_t some, all = cores();
+        if (!cli_number(text + 1, 0, UINT32_MAX, &some)) return false;
+        if (text[0] == '+') *out = all + some;
+        else *out = all > some ? all - some : 1;
+        return true;
+    }
+    if (n > 1 && n < sizeof number && text[n - 1] == '%') {
+        uint64_t percent;
+        memcpy(number, text, n - 1);
+        number[n - 1] = '\0';
+        if (!cli_number(number, 1, 1000000, &percent)) return false;
+        *out = cores() * percent / 100;
+        if (*out == 0) *out = 1;
+        return true;
+    }
+    return cli_number(text, 1, SLUICE_CAPACITY_MAX, out);
+}
+
+int cli_per(const char *value, uint64_t *out)
+{
+    if (is_per(value, out)) return 0;
+    return cli_bad_value("-j", value, "a number of at least 1, N%, +N or -N");
+}
+
+int cli_priority(const char *value, int32_t *out)
+{
+    uint64_t n;
+    bool negative = value[0] == '-';
+    if (!cli_number(value + negative, 0, INT32_MAX, &n))
+        return cli_bad_value("--priority", value, "a whole number");
+    *out = negative ? -(int32_t)n : (int32_t)n;
+    return 0;
 }

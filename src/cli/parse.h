@@ -31,4 +31,11 @@ int cli_duration(const char *option, const char *value, int64_t least, int64_t *
 /* Parse permissions in octal, such as "0660", from 1 to 0777. */
 bool cli_mode(const char *text, uint32_t *out);
 
+/* Parse the value of -j: a number, "50%" of the processor cores, "+1" or "-1". The result is at least
+ * 1. Returns 0; or prints a message and returns CLI_EXIT_USAGE. */
+int cli_per(const char *value, uint64_t *out);
+
+/* Parse the value of --priority. Returns as cli_per(). */
+int cli_priority(const char *value, int32_t *out);
+
 #endif /* SL_CLI_PARSE_H */

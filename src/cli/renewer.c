@@ -164,17 +164,6 @@ static int take_slot(struct renewer *x)
     return SLUICE_OK;
 }
 
-/* --- Names ---------------------------------------------------------------------- */
-
-static const char *host_name(char *out, size_t size)
-{
-    memset(out, 0, size);
-    if (gethostname(out, size - 1) != 0) out[0] = '\0';
-    for (char *p = out; *p != '\0'; p++)
-        if (*p <= ' ' || *p > '~') *p = '_';
-    return out;
-}
-
 /* --- Messages ------------------------------------------------------------------- */
 
 static void keys_of(const struct cli_lease_request *r, char *out, size_t size)
@@ -191,7 +180,8 @@ static bool runs_us(const char *client)
     char host[64], suffix[128];
     const char *outer = getenv("SLUICE_LOCK_SESSION");
     if (outer == NULL) return false;
-    snprintf(suffix, sizeof suffix, "[%.20s]@%s", outer, host_name(host, sizeof host));
+    snprintf(suffix, sizeof suffix, "[%.20s]@%s", outer,
+             cli_host_name(host, sizeof host));
     const char *at = strrchr(client, '[');
     return at != NULL && strcmp(at, suffix) == 0;
 }
@@ -268,34 +258,16 @@ static void report_waiting(struct renewer *x)
 /* Return the exit status for a failed acquisition, after a message. */
 static int report_failure(struct renewer *x, int status)
 {
-    char keys[CLI_SAFE_SIZE], shown[CLI_SAFE_SIZE], error[512], safe[512];
+    char keys[CLI_SAFE_SIZE], error[512];
     keys_of(x->r, keys, sizeof keys);
-    cli_safe_text(keys, shown, sizeof shown);
     sluice_error(x->service, error, sizeof error);
-    cli_safe_text(error[0] != '\0' ? error : sluice_status_text(status), safe,
-                  sizeof safe);
-    switch (status) {
-        case SLUICE_EFULL:
-            if (!x->r->quiet && x->request.wait_ms == 0)
-                cli_message("\"%s\" is taken", shown);
-            else if (!x->r->quiet)
-                cli_message("timed out after %g s: \"%s\" is still taken",
-                            (double)x->request.wait_ms / 1000, shown);
-            return x->r->conflict;
-        case SLUICE_EMAJORITY:
-            cli_message(
-                "\"%s\": a majority cluster has exclusive locks only; remove -s, -j "
-                "and --buckets, or use a single server or a cluster on etcd",
-                shown);
-            return CLI_EXIT_USAGE;
-        case SLUICE_EINVAL:
-        case SLUICE_ETOOBIG: return cli_status_error(shown, status);
-        case SLUICE_ENOMEM: return cli_status_error(shown, status);
-        case SLUICE_EDENIED:
-        case SLUICE_EUNREACHABLE:
-            return cli_server_failed(x->r->server->addresses, status, error);
-        default: cli_message("\"%s\": %s", shown, safe); return CLI_EXIT_UNAVAILABLE;
-    }
+    const struct cli_refusal refusal = {.keys = keys,
+                                        .status = status,
+                                        .error = error,
+                                        .wait_ms = x->request.wait_ms,
+                                        .quiet = x->r->quiet};
+    int exit_status = cli_server_refused(x->r->server, &refusal);
+    return status == SLUICE_EFULL ? x->r->conflict : exit_status;
 }
 
 /* --- Waiting ---------------------------------------------------------------------- */
@@ -399,16 +371,6 @@ static void end_callbacks(struct renewer *x)
 
 /* --- The process -------------------------------------------------------------------- */
 
-/* The name that other clients see: "backup[1234]@host". */
-static void name_client(struct renewer *x)
-{
-    char host[64];
-    snprintf(x->name, sizeof x->name, "%.40s[%d]@%s", x->r->program, (int)x->wrapper,
-             host_name(host, sizeof host));
-    for (char *p = x->name; *p != '\0'; p++)
-        if (*p <= ' ' || *p > '~') *p = '_';
-}
-
 static int start(struct renewer *x)
 {
     const struct sluice_options options = {
@@ -469,7 +431,7 @@ int cli_renewer(const struct cli_lease_request *r, struct cli_shared *shared,
     x->request.on_event = on_event;
     x->request.arg = x;
     x->request.cancel = &x->cancel;
-    name_client(x);
+    cli_client_name(r->program, wrapper, x->name, sizeof x->name);
     int status = start(x);
     if (status != SLUICE_OK) {
         atomic_store_explicit(&shared->refused, true, memory_order_release);

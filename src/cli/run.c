@@ -1,7 +1,6 @@
 #include "cli/run.h"
 
 #include <fcntl.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,40 +56,6 @@ struct run_options {
 
 /* --- Options -------------------------------------------------------------- */
 
-static uint64_t cores(void)
-{
-    /* The processors that this process may use; containers can limit them. */
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0)
-        return (uint64_t)CPU_COUNT(&set);
-    long n = sysconf(_SC_NPROCESSORS_ONLN);
-    return n > 0 ? (uint64_t)n : 1;
-}
-
-/* Parse "4", "+1", "-1" or "50%". The result is at least 1. */
-static bool parse_per(const char *text, uint64_t *out)
-{
-    char number[16];
-    size_t n = strlen(text);
-    if (text[0] == '+' || text[0] == '-') {
-        uint64_t some, all = cores();
-        if (!cli_number(text + 1, 0, UINT32_MAX, &some)) return false;
-        if (text[0] == '+') *out = all + some;
-        else *out = all > some ? all - some : 1;
-        return true;
-    }
-    if (n > 1 && n < sizeof number && text[n - 1] == '%') {
-        uint64_t percent;
-        memcpy(number, text, n - 1);
-        number[n - 1] = '\0';
-        if (!cli_number(number, 1, 1000000, &percent)) return false;
-        *out = cores() * percent / 100;
-        if (*out == 0) *out = 1;
-        return true;
-    }
-    return cli_number(text, 1, SLUICE_CAPACITY_MAX, out);
-}
-
 static int add_key(struct run_options *o, const char *key)
 {
     size_t n = strlen(key);
@@ -107,26 +72,12 @@ static int add_key(struct run_options *o, const char *key)
     return 0;
 }
 
-static int parse_priority(const char *text, int32_t *out)
-{
-    uint64_t n;
-    bool negative = text[0] == '-';
-    if (!cli_number(text + negative, 0, INT32_MAX, &n))
-        return cli_bad_value("--priority", text, "a whole number");
-    *out = negative ? -(int32_t)n : (int32_t)n;
-    return 0;
-}
-
 static int take_option(void *into, int id, const char *value)
 {
     struct run_options *o = into;
     uint64_t n;
     switch (id) {
-        case 'j':
-            if (!parse_per(value, &o->per))
-                return cli_bad_value("-j", value,
-                                     "a number of at least 1, N%, +N or -N");
-            return 0;
+        case 'j': return cli_per(value, &o->per);
         case CLI_OPT_BUCKETS:
             if (!cli_number(value, 1, SLUICE_CAPACITY_MAX, &o->buckets))
                 return cli_bad_value("--buckets", value, "a number of at least 1");
@@ -161,7 +112,7 @@ static int take_option(void *into, int id, const char *value)
                                 &o->want.max_hold_ms);
         case 'p':
             o->only_server = "--priority";
-            return parse_priority(value, &o->want.priority);
+            return cli_priority(value, &o->want.priority);
         case CLI_OPT_STEAL:
             o->only_server = "--steal";
             o->want.steal = 1;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/exits.h"
 #include "cli/message.h"
@@ -188,4 +189,57 @@ int cli_server_exit_of(const char *error)
     for (const struct cli_exit *e = cli_exits; e->when != NULL; e++)
         if (cli_list_has(e->errors, error, n)) return e->status;
     return CLI_EXIT_USAGE;
+}
+
+/* --- Locks ---------------------------------------------------------------- */
+
+int cli_server_refused(const struct cli_server *s, const struct cli_refusal *r)
+{
+    char shown[CLI_SAFE_SIZE], safe[ERROR_SIZE];
+    cli_safe_text(r->keys, shown, sizeof shown);
+    cli_safe_text(r->error[0] != '\0' ? r->error : sluice_status_text(r->status), safe,
+                  sizeof safe);
+    switch (r->status) {
+        case SLUICE_EFULL:
+            if (!r->quiet && r->wait_ms == 0) cli_message("\"%s\" is taken", shown);
+            else if (!r->quiet)
+                cli_message("timed out after %g s: \"%s\" is still taken",
+                            (double)r->wait_ms / 1000, shown);
+            return CLI_EXIT_TAKEN;
+        case SLUICE_EMAJORITY:
+            cli_message(
+                "\"%s\": a majority cluster has exclusive locks only; remove -s, -j "
+                "and --buckets, or use a single server or a cluster on etcd",
+                shown);
+            return CLI_EXIT_USAGE;
+        case SLUICE_EINVAL:
+        case SLUICE_ETOOBIG:
+        case SLUICE_ENOMEM: return cli_status_error(shown, r->status);
+        case SLUICE_EDENIED:
+        case SLUICE_EUNREACHABLE:
+            return cli_server_failed(s->addresses, r->status, r->error);
+        default: cli_message("\"%s\": %s", shown, safe); return CLI_EXIT_UNAVAILABLE;
+    }
+}
+
+static void make_printable(char *name)
+{
+    for (char *p = name; *p != '\0'; p++)
+        if (*p <= ' ' || *p > '~') *p = '_';
+}
+
+const char *cli_host_name(char *out, size_t size)
+{
+    memset(out, 0, size);
+    if (gethostname(out, size - 1) != 0) out[0] = '\0';
+    make_printable(out);
+    return out;
+}
+
+void cli_client_name(const char *program, pid_t pid, char *out, size_t size)
+{
+    char host[64];
+    snprintf(out, size, "%.40s[%d]@%s", program, (int)pid,
+             cli_host_name(host, sizeof host));
+    make_printable(out);
 }

@@ -3,6 +3,9 @@
 #define SL_CLI_SERVER_H
 
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
 
 #include "cli/address.h"
 #include "sluice.h"
@@ -47,5 +50,24 @@ int cli_server_failed(const char *address, int status, const char *error);
 
 /* Return the exit status of an error reply. Its first word is the error code. */
 int cli_server_exit_of(const char *error);
+
+/* A request for locks that has failed. */
+struct cli_refusal {
+    const char *keys; /* One, or several with commas between. */
+    int status;
+    const char *error; /* The message of the server; "": none. */
+    int64_t wait_ms;
+    bool quiet; /* Print nothing if a lock is taken. */
+};
+
+/* Print why locks were not granted. Returns an exit status. */
+int cli_server_refused(const struct cli_server *s, const struct cli_refusal *r);
+
+/* Write the name that other clients see: "backup[1234]@host". */
+void cli_client_name(const char *program, pid_t pid, char *out, size_t size);
+
+/* Write the name of this machine, without characters that a client's name cannot have. Returns
+ * out. */
+const char *cli_host_name(char *out, size_t size);
 
 #endif /* SL_CLI_SERVER_H */
