@@ -179,6 +179,29 @@ static const struct {
      "Show the holder of a lock on another machine, with a password:\n"
      "  SLUICE_PASSWORD=... sluice do -h locks.example -p 5625 EXPLAIN backup\n"
      "\nMore, including a script that runs a job under a lock: man sluice-do\n"},
+    {CLI_ACQUIRE, "Exit status: 0 if the lock was granted, or",
+     "In a script, also if the lock is taken, the server is down or sluice is "
+     "missing:\n"
+     "  lock=$(sluice acquire --shell --lease 60s backup) || exit\n"
+     "  eval \"$lock\"\n"
+     "  ...\n"
+     "  sluice extend || exit\n"
+     "  ...\n"
+     "  sluice release\n"
+     "\nMore: man sluice-acquire\n"},
+    {CLI_EXTEND, "Exit status: 0 if the lease was extended, or",
+     "Without KEY and FENCE, the variables that sluice acquire has set name the lock.\n"
+     "\nMore: man sluice-acquire\n"},
+    {CLI_RELEASE, "Exit status: 0 if the lock was held and is now released, or",
+     "Without KEY and FENCE, the variables that sluice acquire or hold has set name "
+     "the "
+     "lock.\n"
+     "\nMore: man sluice-acquire\n"},
+    {CLI_HOLD, "Exit status: 0 if the lock was granted and later released, or",
+     "In a script; the lock is released when the script ends:\n"
+     "  lock=$(sluice hold --shell --pid $$ --kill backup) || exit\n"
+     "  eval \"$lock\"\n"
+     "\nMore: man sluice-acquire\n"},
 };
 
 static void put_notes(const struct cli_command *c)

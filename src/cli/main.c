@@ -16,6 +16,7 @@
 #include "cli/parse.h"
 #include "cli/revoke.h"
 #include "cli/run.h"
+#include "cli/script.h"
 #include "cli/serve.h"
 #include "cli/streams.h"
 #include "cli/text.h"
@@ -69,6 +70,10 @@ static int dispatch(const struct cli_command *c, int argc, char **argv)
         case CLI_JOURNAL_CHECK:
         case CLI_JOURNAL_FORGET: return cli_offline(c, argc, argv);
         case CLI_DO: return cli_do(c, argc, argv);
+        case CLI_ACQUIRE:
+        case CLI_EXTEND:
+        case CLI_RELEASE:
+        case CLI_HOLD: return cli_script(c, argc, argv);
         case CLI_HELP:
         case CLI_VERSION: return plain_command(c, argc, argv);
         case CLI_COMMANDS: break;

@@ -230,6 +230,62 @@ static const struct cli_option do_options[] = {
         "Use RESP2, the older version of the Redis protocol, instead of RESP3.\nIn RESP2 a map is a list."},
     {CLI_OPT_HELP, "", "help", NULL, CLI_ARG_NONE, "show this help", "Show help and exit."}, END_OPTION};
 
+/* For the commands of scripts. */
+#define SERVER_OPTIONS \
+    {CLI_OPT_SERVER, "", "server", "ADDRESS", CLI_ARG_TEXT, "host, host:port, unix:/path or redis://host:port (127.0.0.1:5625)", \
+        "The address of the server:\n.Ar host ,\n.Ar host : Ns Ar port ,\n.Ar [::1] : Ns Ar port ,\n.Cm unix : Ns Ar /path\n" \
+        "or\n.Cm redis:// Ns Oo : Ns Ar password Ns @ Oc Ns Ar host : Ns Ar port .\n" \
+        "For a cluster, name several nodes, with commas between them.\nThe default is\n.Ev SLUICE_SERVER ,\n" \
+        "or 127.0.0.1:5625 if that is not set."}, \
+    {CLI_OPT_PASSWORD_FILE, "", "password-file", "FILE", CLI_ARG_FILE, "read the server's password from the first line of FILE", \
+        "Read the password of the server from the first line of\n.Ar FILE .\nThe default is\n.Ev SLUICE_PASSWORD ."}
+#define REQUEST_OPTIONS \
+    {'n', "n", "nonblock nb nonblocking", NULL, CLI_ARG_NONE, "do not wait; exit 1 if the lock is taken", NULL}, \
+    {'w', "w", "wait timeout", "TIME", CLI_ARG_TEXT, "wait at most TIME: 500ms, 30s, 5m, 1h; a plain number is in seconds", \
+        "Wait at most\n.Ar TIME :\n.Cm 500ms , 30s , 5m\nor\n.Cm 1h .\nA plain number is in seconds.\n" \
+        "The default is to wait without a timeout; 0 is the same as\n.Fl n ."}, \
+    {'s', "s", "shared", NULL, CLI_ARG_NONE, "share the lock with other shared holders", NULL}, \
+    {'j', "j", "per jobs", "PER", CLI_ARG_TEXT, "acquire one of PER units: N, N% of the cores, or +N or -N (cores plus or minus N)", \
+        "Acquire one of\n.Ar PER\nunits: a number, a percentage of the processor cores\n" \
+        ".Pq Cm 50% ,\nor the number of cores plus or minus a number\n.Pq Cm +1 , Cm \\-1 .\nWithout this option and\n.Fl s ,\nthe lock is exclusive."}, \
+    {'p', "p", "priority", "N", CLI_ARG_TEXT, "wait before requests with a lower priority (0)", NULL}, \
+    {CLI_OPT_STEAL, "", "steal", NULL, CLI_ARG_NONE, "ask holders with a lower priority to release", NULL}, \
+    {CLI_OPT_VALUE, "", "value", "TEXT", CLI_ARG_TEXT, "store TEXT with the grant; READ returns it", NULL}, \
+    {CLI_OPT_NOTE, "", "note", "TEXT", CLI_ARG_TEXT, "a note that clients who wait for the lock can read", NULL}, \
+    {'q', "q", "quiet", NULL, CLI_ARG_NONE, "print only errors", "Print only errors.\nPrint no message while waiting, and none if the lock is taken."}, \
+    {CLI_OPT_JSON, "", "json", NULL, CLI_ARG_NONE, "print JSON", "Print one JSON document."}, \
+    SERVER_OPTIONS
+
+static const struct cli_option acquire_options[] = {
+    {CLI_OPT_SHELL, "", "shell", NULL, CLI_ARG_NONE, "print variables for a shell to evaluate", 
+        "Print assignments of variables for a POSIX shell to evaluate; after a failure, print a command that fails with the exit status."},
+    {CLI_OPT_LEASE, "", "lease", "TIME", CLI_ARG_TEXT, "the time after which the lock is free if nothing extends it (30s)",
+        "The time after which the lock is free if\n.Nm sluice extend\ndoes not extend it; at least 1 second.\nThe default is 30 seconds."},
+    REQUEST_OPTIONS, HELP_OPTION, END_OPTION};
+
+static const struct cli_option hold_options[] = {
+    {CLI_OPT_SHELL, "", "shell", NULL, CLI_ARG_NONE, "print variables for a shell to evaluate, and hold the lock in the background; needs --pid",
+        "Print the same as\n.Nm sluice acquire Fl Fl shell ,\nand hold the lock in a background process.\nThis option needs\n.Fl Fl pid ."},
+    {CLI_OPT_PID, "", "pid", "PID", CLI_ARG_TEXT, "hold the lock until this process ends: --pid $$ is the script; default: the parent process",
+        "Hold the lock until this process ends.\nIn a script, write\n.Cm \\-\\-pid $$ .\nThe default is the parent process."},
+    {CLI_OPT_KILL, "", "kill", NULL, CLI_ARG_NONE, "if the lock is lost, send SIGTERM to the process that --pid names",
+        "If the lock is lost, send SIGTERM to the process that\n.Fl Fl pid\nnames.\nIts children do not receive the signal."},
+    {CLI_OPT_LEASE, "", "lease", "TIME", CLI_ARG_TEXT, "the time after which the lock is free if the holder fails (30s)",
+        "The time after which the lock is free if the server no longer hears from\n.Nm sluice hold ;\nat least 1 second.\n"
+        "The default is 30 seconds.\nThe lease is extended after each third of it."},
+    REQUEST_OPTIONS, HELP_OPTION, END_OPTION};
+
+static const struct cli_option extend_options[] = {
+    {CLI_OPT_SHELL, "", "shell", NULL, CLI_ARG_NONE, "print variables for a shell to evaluate", NULL},
+    {CLI_OPT_LEASE, "", "lease", "TIME", CLI_ARG_TEXT, "extend the lease to TIME from now (as acquired, or 30s)",
+        "Extend the lease, so that it expires this time from now, or later if it already did; at least 1 second.\nThe default is\n.Ev SLUICE_LOCK_LEASE ,\n"
+        "or 30 seconds if\n.Ar KEY\nis given."},
+    SERVER_OPTIONS, HELP_OPTION, END_OPTION};
+
+static const struct cli_option release_options[] = {
+    {CLI_OPT_SHELL, "", "shell", NULL, CLI_ARG_NONE, "print a command that unsets the variables, for a shell to evaluate", NULL},
+    SERVER_OPTIONS, HELP_OPTION, END_OPTION};
+
 static const struct cli_option plain_options[] = {HELP_OPTION, END_OPTION};
 
 const struct cli_command cli_commands[CLI_COMMANDS] = {
@@ -274,6 +330,14 @@ const struct cli_command cli_commands[CLI_COMMANDS] = {
         "end all leases in the journal of a stopped server, or those of KEY", journal_forget_options, {CLI_ARG_FILE, CLI_ARG_TEXT, CLI_ARG_NONE}},
     [CLI_DO] = {CLI_DO, "do", "[options] COMMAND [ARG...]", "send one command to a server and print the reply", do_options,
         {CLI_ARG_SERVER, CLI_ARG_NONE}},
+    [CLI_ACQUIRE] = {CLI_ACQUIRE, "acquire", "[options] KEY", "acquire a lock on a server for a script", acquire_options,
+        {CLI_ARG_TEXT, CLI_ARG_NONE}},
+    [CLI_EXTEND] = {CLI_EXTEND, "extend", "[options] [KEY FENCE]", "extend the lease of a lock", extend_options,
+        {CLI_ARG_TEXT, CLI_ARG_TEXT, CLI_ARG_NONE}},
+    [CLI_RELEASE] = {CLI_RELEASE, "release", "[options] [KEY FENCE]", "release a lock", release_options,
+        {CLI_ARG_TEXT, CLI_ARG_TEXT, CLI_ARG_NONE}},
+    [CLI_HOLD] = {CLI_HOLD, "hold", "[options] KEY", "hold a lock on a server while a script lives", hold_options,
+        {CLI_ARG_TEXT, CLI_ARG_NONE}},
     [CLI_HELP] = {CLI_HELP, "help", "[COMMAND]", "show the help of a command", plain_options,
         {CLI_ARG_TOPIC, CLI_ARG_NONE}},
     [CLI_VERSION] = {CLI_VERSION, "version", "", "print the version", plain_options, {CLI_ARG_NONE}},
@@ -285,7 +349,9 @@ const struct cli_exit cli_exits[] = {
     {CLI_EXIT_TAKEN, "do", "the reply is nil (another client holds the lock, or the command has no value to return), or AWAIT or CHECK returned 0", "ASKED"},
     {CLI_EXIT_TAKEN, "journal", "the key has no lease, or you did not confirm (only journal forget)", NULL},
     {CLI_EXIT_TAKEN, "break", "no client holds the lock, or none with this fence, or you did not confirm", NULL},
-    {CLI_EXIT_USAGE, "run canal store", "the command line is invalid", NULL},
+    {CLI_EXIT_TAKEN, "acquire hold", "the lock was not granted: it is taken, or hold found that the script had ended", NULL},
+    {CLI_EXIT_TAKEN, "extend", "a client with a higher priority needs the lock: it is still held, but its lease was not extended", NULL},
+    {CLI_EXIT_USAGE, "run canal store acquire extend release hold", "the command line is invalid", NULL},
     {CLI_EXIT_USAGE, "journal", "the command line is invalid, or journal forget needs --yes because there is no terminal", NULL},
     {CLI_EXIT_USAGE, "do", "the command line is invalid, or the server replied with an error that is not listed here", NULL},
     {CLI_EXIT_USAGE, "ls explain watch break drain nodes ready", "the command line is invalid, or the server replied with an error that is not listed here", NULL},
@@ -298,7 +364,7 @@ const struct cli_exit cli_exits[] = {
     {CLI_EXIT_NO_INPUT, "canal", "the segment or the key does not exist", NULL},
     {CLI_EXIT_NO_INPUT, "store", "the directory contains no store", NULL},
     {CLI_EXIT_NO_INPUT, "journal", "the directory does not exist or contains no journal", NULL},
-    {CLI_EXIT_NO_INPUT, "do", "the password file does not exist or is empty", NULL},
+    {CLI_EXIT_NO_INPUT, "do acquire extend release hold", "the password file does not exist or is empty", NULL},
     {CLI_EXIT_NO_INPUT, "ls explain watch break drain nodes ready", "the password file does not exist or is empty", NULL},
     {CLI_EXIT_NO_INPUT, "ls explain watch", "with --local: the segment or the key does not exist", NULL},
     {CLI_EXIT_UNAVAILABLE, "run canal", "a table of the segment is full, or a process was suspended (SIGSTOP) while it was changing the segment", NULL},
@@ -310,23 +376,31 @@ const struct cli_exit cli_exits[] = {
         "NOTREADY NOKEEPER NOQUORUM RECOVERING STALE CLOSED SHUTDOWN DRAINED NOFENCES IO NOSPACE LIMIT NOKEYS WAITERS TRANSACTIONS NOMEM"},
     {CLI_EXIT_UNAVAILABLE, "ls explain watch break drain nodes", "the server cannot be reached, did not reply in time, or cannot serve the command now", NULL},
     {CLI_EXIT_UNAVAILABLE, "ready", "the server is not ready, cannot be reached, or did not reply in time", NULL},
-    {CLI_EXIT_SYSTEM, "run canal store journal do", "the operating system reported an error, such as a lack of memory or disk space, or the output cannot be written", NULL},
     {CLI_EXIT_SYSTEM, "ls explain watch break drain nodes ready", "the operating system reported an error, such as a lack of memory, or the output cannot be written", NULL},
+    {CLI_EXIT_UNAVAILABLE, "acquire", "the server cannot be reached, or cannot grant the lock now; the script does not hold the lock", NULL},
+    {CLI_EXIT_UNAVAILABLE, "extend", "the server cannot be reached, or cannot extend the lease now; the lock is held until the time that SLUICE_LOCK_UNTIL names", NULL},
+    {CLI_EXIT_UNAVAILABLE, "release", "the server cannot be reached; the lock is held until its lease expires", NULL},
+    {CLI_EXIT_UNAVAILABLE, "hold", "the server cannot be reached, or cannot grant or release the lock now", NULL},
+    {CLI_EXIT_SYSTEM, "run canal store journal do acquire extend release hold", "the operating system reported an error, such as a lack of memory or disk space, or the output cannot be written", NULL},
     {CLI_EXIT_EXISTS, "store", "the directory already contains a store (only store load)", NULL},
     {CLI_EXIT_EXISTS, "store", "the temporary file cannot be created (only store dump)", NULL},
     {CLI_EXIT_NO_PERMISSION, "run canal", "no permission to open the segment", NULL},
     {CLI_EXIT_NO_PERMISSION, "store", "no permission to read the store or to create a store", NULL},
     {CLI_EXIT_NO_PERMISSION, "journal", "no permission to read the journal or to replace it", NULL},
+    {CLI_EXIT_NO_PERMISSION, "acquire extend release hold", "the server requires a password or rejected it, or the password file cannot be read", NULL},
     {CLI_EXIT_NO_PERMISSION, "do", "the server requires a password or rejected it, or the password file cannot be read",
         "NOAUTH WRONGPASS NOPERM"},
     {CLI_EXIT_NO_PERMISSION, "ls explain watch break drain nodes ready", "the server requires a password or rejected it, or the password file cannot be read", NULL},
     {CLI_EXIT_NO_PERMISSION, "ls explain watch", "with --local: no permission to open the segment", NULL},
     {CLI_EXIT_LOST, "run", "the lock was lost while the command ran, and sluice run stopped the command", NULL},
     {CLI_EXIT_LOST, "do", "the client does not hold (or no longer holds) the lock under this fence", "LOST"},
+    {CLI_EXIT_LOST, "extend release", "the lock is not held any more", NULL},
+    {CLI_EXIT_LOST, "acquire hold", "the lock was granted and then lost", NULL},
     {CLI_EXIT_CANNOT_EXECUTE, "run", "the command was found but cannot be executed", NULL},
     {CLI_EXIT_CANNOT_EXECUTE, "serve", "sluice-server was found but cannot be executed", NULL},
     {CLI_EXIT_CANNOT_EXECUTE, "store journal", "sluice-offline was found but cannot be executed", NULL},
     {CLI_EXIT_NOT_FOUND, "run", "the command was not found", NULL},
+    {CLI_EXIT_SIGNALLED, "acquire hold", "plus n: signal n ended the command before it had the lock", NULL},
     {CLI_EXIT_SIGNALLED, "run", "plus n: signal n ended the command", NULL},
     {0, NULL, NULL, NULL}};
 

@@ -35,6 +35,10 @@ enum cli_id {
     CLI_JOURNAL_CHECK,
     CLI_JOURNAL_FORGET,
     CLI_DO,
+    CLI_ACQUIRE,
+    CLI_EXTEND,
+    CLI_RELEASE,
+    CLI_HOLD,
     CLI_HELP,
     CLI_VERSION,
     CLI_COMMANDS,
@@ -73,6 +77,9 @@ enum {
     CLI_OPT_NOTE,
     CLI_OPT_ON_LOST,
     CLI_OPT_ON_ASKED,
+    CLI_OPT_SHELL,
+    CLI_OPT_PID,
+    CLI_OPT_KILL,
     CLI_OPT_HELP,
     CLI_OPT_SETTINGS = 512, /* Add the index of the setting in cli_settings. */
 };

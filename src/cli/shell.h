@@ -1,0 +1,30 @@
+/* shell.h - text that a POSIX shell evaluates: eval "$(sluice acquire --shell KEY)".
+ *
+ * Each text is one group, `{ ...; }`. A shell parses the whole group before it executes any part of
+ * it, so a text that was cut off fails, and sets nothing. */
+#ifndef SL_CLI_SHELL_H
+#define SL_CLI_SHELL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* A grant, as the variables of a script describe it. */
+struct cli_shell_lock {
+    const char *key;
+    uint64_t fence;
+    const char *servers;
+    int64_t lease_ms;
+    int64_t until_ms; /* When the lease expires, by cli_boot_ms(); 0: it is extended. */
+    pid_t holder;     /* The process that extends the lease; 0: none. */
+};
+
+/* Return a text that sets and exports the variables. Returns NULL without memory; the caller frees
+ * it. */
+char *cli_shell_set(const struct cli_shell_lock *lock);
+
+/* Return a text that ends with this status. With `forget` it also unsets the variables. Returns as
+ * cli_shell_set(). */
+char *cli_shell_end(int status, bool forget);
+
+#endif /* SL_CLI_SHELL_H */
