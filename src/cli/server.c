@@ -193,12 +193,20 @@ int cli_server_exit_of(const char *error)
 
 /* --- Locks ---------------------------------------------------------------- */
 
+/* Skip the code at the start of an error reply: "DRAINED the key ...". */
+static const char *without_code(const char *error)
+{
+    size_t n = strspn(error, "ABCDEFGHIJKLMNOPQRSTUVWXYZ");
+    return n > 1 && error[n] == ' ' ? error + n + 1 : error;
+}
+
 int cli_server_refused(const struct cli_server *s, const struct cli_refusal *r)
 {
     char shown[CLI_SAFE_SIZE], safe[ERROR_SIZE];
     cli_safe_text(r->keys, shown, sizeof shown);
-    cli_safe_text(r->error[0] != '\0' ? r->error : sluice_status_text(r->status), safe,
-                  sizeof safe);
+    cli_safe_text(r->error[0] != '\0' ? without_code(r->error)
+                                      : sluice_status_text(r->status),
+                  safe, sizeof safe);
     switch (r->status) {
         case SLUICE_EFULL:
             if (!r->quiet && r->wait_ms == 0) cli_message("\"%s\" is taken", shown);
