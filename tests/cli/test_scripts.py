@@ -122,25 +122,25 @@ USES = {
 }
 
 
-def fails(t, shell):
+def fails(t, shell, name):
+    """Each failure has a test of its own, because mutants need quick tests."""
+    status, args = FAILURES[name]
     s = Scene(t, "--password", "right and long")
     t.write("wrong", "wrong and long\n", 0o600)
     s.env["SLUICE_PASSWORD"] = "right and long"
     s.take()
     outer = {"SLUICE_LOCK_HELD": "1", "SLUICE_LOCK_FENCE": "7", "SLUICE_LOCK_KEY": "outer"}
-    for name, (status, args) in FAILURES.items():
-        for use, text in USES.items():
-            for command in ("acquire --shell", "hold --shell --pid $$"):
-                p = s.script(shell, text % ("sluice %s %s" % (command, args)), env=outer)
-                check((p.status, p.out), (status, "[]\n" if use == "plain" else ""),
-                      "%s, %s, %s: %s" % (command, name, use, p.err))
-                if name != "help":
-                    check_that(p.err.startswith("sluice " + command.split()[0]), "there is a message: " + p.err)
-                t.processes.pop()
+    for use, text in USES.items():
+        for command in ("acquire --shell", "hold --shell --pid $$"):
+            p = s.script(shell, text % ("sluice %s %s" % (command, args)), env=outer)
+            check((p.status, p.out), (status, "[]\n" if use == "plain" else ""), "%s, %s: %s" % (command, use, p.err))
+            if name != "help":
+                check_that(p.err.startswith("sluice " + command.split()[0]), "there is a message: " + p.err)
 
 
 for shell in SHELLS:
-    test_of("a_failed_acquisition_is_a_failure_in_" + shell, fails, shell)
+    for name in FAILURES:
+        test_of("%s_is_a_failure_in_%s" % (name, shell), fails, shell, name)
 
 
 def cut_text(t, shell):
@@ -463,6 +463,14 @@ def follows(t, shell):
 
 for shell in SHELLS:
     test_of("hold_follows_the_script_in_" + shell, follows, shell)
+
+
+@test
+def hold_releases_the_lock_of_a_script_that_is_killed(t):
+    s = Scene(t)
+    p, into, holder, fence = holding(s, options="--lease 60s")
+    p.kill(signal.SIGKILL)
+    s.until_free()
 
 
 @test
