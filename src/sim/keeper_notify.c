@@ -142,7 +142,8 @@ static void ended(struct ksim_world *w, uint32_t c, uint32_t way, struct ksim_wa
         return;
     }
     if (sscanf(text, "-DRAINED %" SCNu64, &term) == 1) ksim_admin_refused(w, m, term);
-    if (k->hold.is && sscanf(text, "-ENDED %" SCNu64, &term) == 1)
+    /* A lock without a lease that belongs to another connection ends with that connection. */
+    if (k->hold.is && !k->hold.moves && sscanf(text, "-ENDED %" SCNu64, &term) == 1)
         ksim_checker_lost(&w->checker, k->hold.fence, term, w->now_us);
     /* Another attempt may still be granted the lock; after these errors, this one may be, too. */
     if (strncmp(text, "-NOKEEPER", 9) == 0 || strncmp(text, "-RECOVERING", 11) == 0 ||
