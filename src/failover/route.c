@@ -595,6 +595,8 @@ void sl_route_check(const struct sl_route *r)
     must(r->open || r->sent_count + r->waiting_count == 0,
          "a sent request has a route");
     must(!r->open || !r->handing, "a route opens after the handover");
+    must(r->open || r->handing || r->noted.name_bytes + r->noted.address_bytes == 0,
+         "a keeper names clients on a route");
     must(!r->confirmed || r->open, "a keeper confirms what was sent");
     must((!r->open && !r->handing) || !r->leads, "a keeper has no route");
     must((!r->open && !r->handing) || r->without_since_ms == SL_NEVER,

@@ -28,6 +28,8 @@
  *     keeper_rules.c    more rules, about what nodes send, store and remember
  *     keeper_leases.c   rules about what nodes know of leases
  *     keeper_marks.c    rules about overlap marks
+ *     keeper_records.c  rules about the grants in ledgers
+ *     keeper_journal.c  rules about what keepers write to the journal
  *     keeper_export.c   rules about the ledger of a keeper that steps down
  *     keeper_trace.c    prints events
  *
@@ -427,10 +429,15 @@ struct ksim_client {
 #define KSIM_MADE 512u
 struct ksim_made {
     sl_fence fence;
-    uint64_t term;         /* The term of the keeper. */
-    uint64_t number;       /* The request, */
-    uint32_t node;         /* the node of its client, */
-    uint64_t life;         /* and the life of that node. */
+    uint64_t term;   /* The term of the keeper. */
+    uint64_t number; /* The request, */
+    uint32_t node;   /* the node of its client, */
+    uint64_t life;   /* and the life of that node. */
+    bool acked;      /* A keeper has replied that the lock was granted. */
+    /* Without a lease: how often an attempt has taken it, the node of the last one, and the session there. */
+    uint32_t taken, taker_node;
+    uint64_t taker_id;
+    uint32_t noted;        /* Nodes that may report it all the same, as bits. */
     bool delivered;        /* That node has passed the reply to the client. */
     bool replayed;         /* A later keeper has repeated the reply. */
     int64_t unknown_us;    /* Since when no client can know of it; 0: one may. */
@@ -553,6 +560,9 @@ struct ksim_world {
     /* A withdrawn grant in the record that a new keeper moves to its table; 0: none. */
     sl_fence withdrawn;
     uint32_t withdrawn_key;
+    sl_fence
+        unacked; /* The grant in that record, if the table does not have it; 0: none. */
+    uint32_t unacked_key;
     struct ksim_left left_records[KSIM_LEFT], left_entries[KSIM_LEFT];
     struct ksim_cancelled cancelled[KSIM_CANCELLED];
     struct ksim_admin admin;
@@ -1036,6 +1046,8 @@ sl_fence ksim_fence_of(const struct ksim_item *x);
 
 /* --- keeper_leases.c ------------------------------------------------------------------- */
 
+/* Return what the world knows about a lease; NULL: nothing. */
+struct ksim_lease *ksim_leases_find(struct ksim_world *w, sl_fence fence);
 /* A keeper has granted (`fresh`) or extended a lease in its table. */
 void ksim_leases_granted(struct ksim_world *w, uint32_t i, uint32_t key, sl_fence fence,
                          bool fresh);
@@ -1087,6 +1099,34 @@ void ksim_leases_settled(struct ksim_world *w, uint32_t i,
 
 /* The node `from`, or the keeper itself, has handed over its ledger to the keeper. */
 void ksim_marks_reported(struct ksim_world *w, uint32_t i, uint32_t from);
+
+/* --- keeper_records.c ------------------------------------------------------------------ */
+
+/* A keeper replies that a lock was granted; it has reported the grant to a witness, or a keeper that has stepped
+ * down has it in its ledger. */
+void ksim_records_acked(struct ksim_world *w, sl_fence fence);
+void ksim_records_noted(struct ksim_world *w, uint32_t i, sl_fence fence);
+/* A grant without a lease now belongs to this attempt. */
+void ksim_records_taken(struct ksim_world *w, uint32_t i, const struct ksim_request *q);
+/* A node reports a grant; a new keeper is about to move a record of its own ledger to its table, and has moved
+ * it. */
+void ksim_records_reported(struct ksim_world *w, uint32_t i, sl_fence fence);
+void ksim_records_reclaims_own(struct ksim_world *w, uint32_t i,
+                               const struct sl_record *r);
+void ksim_records_reclaimed_own(struct ksim_world *w, uint32_t i);
+/* A node passes the reply of the keeper to its client. */
+void ksim_records_passed(struct ksim_world *w, uint32_t i, const struct ksim_request *q,
+                         struct sl_bytes reply);
+/* A node has taken back a grant of the client that had this origin. */
+void ksim_records_taken_back(struct ksim_world *w, uint32_t i, uint64_t origin,
+                             const struct ksim_request *q, sl_fence fence);
+/* Call this every second. */
+void ksim_records_second(struct ksim_world *w, uint32_t i);
+
+/* --- keeper_journal.c ------------------------------------------------------------------ */
+
+/* Etcd is about to write an entry of the journal, or to delete it. */
+void ksim_journal_writes(struct ksim_world *w, const struct ksim_item *entry);
 
 /* --- keeper_export.c ------------------------------------------------------------------- */
 

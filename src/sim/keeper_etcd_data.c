@@ -179,6 +179,7 @@ static void record(struct ksim_world *w, struct ksim_op *x)
         KSIM_TRACE(w, "etcd: n%u %s %.*s", x->node + 1,
                    entry.value.at == NULL ? "deletes" : "records", (int)entry.key.n,
                    entry.key.at);
+        ksim_journal_writes(w, &entry);
         ksim_map_put(&w->etcd.journal, x->op.writes[i].key, x->op.writes[i].value,
                      r->revision);
         ksim_leases_recorded(w, &entry);

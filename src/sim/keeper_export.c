@@ -64,6 +64,10 @@ static void check_sure(struct ksim_world *w, uint32_t i)
 
 void ksim_export_end(struct ksim_world *w, uint32_t i)
 {
+    const struct sl_list *all = &w->nodes[i].f.route.ledger.all;
+    for (const struct sl_list *x = all->next; x != all; x = x->next)
+        ksim_records_noted(w, i,
+                           sl_container_of(x, const struct sl_record, all)->fence);
     check_complete(w, i);
     check_sure(w, i);
 }

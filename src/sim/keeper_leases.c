@@ -24,8 +24,7 @@ static struct ksim_lease *slot_of(struct ksim_world *w, sl_fence fence)
     return &w->leases[at]; /* There are too many. Forget one. */
 }
 
-/* Return what the world knows about a lease; NULL: nothing. */
-static struct ksim_lease *find(struct ksim_world *w, sl_fence fence)
+struct ksim_lease *ksim_leases_find(struct ksim_world *w, sl_fence fence)
 {
     struct ksim_lease *x = slot_of(w, fence);
     return x->fence == fence ? x : NULL;
@@ -80,7 +79,7 @@ static bool lasts_longer(const struct ksim_world *w, const struct ksim_lease *x)
  * granted or extended it. */
 static void check_extended(struct ksim_world *w, uint32_t i, sl_fence fence)
 {
-    const struct ksim_lease *x = find(w, fence);
+    const struct ksim_lease *x = ksim_leases_find(w, fence);
     if (x == NULL || x->term == w->nodes[i].f.guests.term) return;
     if (!lasts_longer(w, x) && w->now_us > x->end_us + ROUNDED_US)
         KSIM_WRONG(w,
@@ -107,7 +106,7 @@ void ksim_leases_granted(struct ksim_world *w, uint32_t i, uint32_t key, sl_fenc
 /* A report may have lengthened the lease since it was extended. */
 void ksim_leases_shown(struct ksim_world *w, uint32_t i, uint32_t key, sl_fence fence)
 {
-    struct ksim_lease *x = find(w, fence);
+    struct ksim_lease *x = ksim_leases_find(w, fence);
     struct sl_grant_view v;
     if (x == NULL || !inspect(w, i, ksim_key(key), fence, &v)) return;
     int64_t end_us = real_us(w, i, v.end_ms);
@@ -153,7 +152,7 @@ static void check_read(struct ksim_world *w, const struct ksim_item *entry)
 void ksim_leases_recorded(struct ksim_world *w, const struct ksim_item *entry)
 {
     check_read(w, entry);
-    struct ksim_lease *x = find(w, ksim_fence_of(entry));
+    struct ksim_lease *x = ksim_leases_find(w, ksim_fence_of(entry));
     if (x == NULL) return;
     note_durable(w, entry, x);
     if (x->term == w->etcd.term.term) x->recorded = true;
@@ -176,7 +175,7 @@ static void check_sure(struct ksim_world *w, uint32_t i, sl_fence fence, sl_ms s
                        const char *where)
 {
     const struct ksim_node *n = &w->nodes[i];
-    const struct ksim_lease *x = find(w, fence);
+    const struct ksim_lease *x = ksim_leases_find(w, fence);
     sl_ms now_ms = ksim_node_now(w, i).ms;
     if (x == NULL || x->recorded || sure_ms <= now_ms || w->checker.without_clocks ||
         w->rates_change)
@@ -257,7 +256,7 @@ static void check_restored(struct ksim_world *w, uint32_t i)
         if (!read_entry(&m->items[k], &item, &v) || item.expiry_ms <= journal_ms + 10 ||
             sl_guests_withdrew(&n->f.guests, item.key, &v))
             continue;
-        const struct ksim_lease *x = find(w, item.fence);
+        const struct ksim_lease *x = ksim_leases_find(w, item.fence);
         if (!inspect(w, i, item.key, item.fence, &held))
             KSIM_WRONG(w, "n%u has read the journal, but does not know fence %" PRIu64,
                        i + 1, item.fence);
@@ -311,6 +310,7 @@ void ksim_leases_reclaims_own(struct ksim_world *w, uint32_t i)
                        ? x->fence
                        : 0;
     w->withdrawn_key = ksim_key_of(x->key);
+    ksim_records_reclaims_own(w, i, x);
 }
 
 void ksim_leases_reclaimed_own(struct ksim_world *w, uint32_t i)
@@ -319,6 +319,7 @@ void ksim_leases_reclaimed_own(struct ksim_world *w, uint32_t i)
                                             ksim_key(w->withdrawn_key), w->withdrawn))
         KSIM_WRONG(w, "n%u adds fence %" PRIu64 ", which was withdrawn", i + 1,
                    w->withdrawn);
+    ksim_records_reclaimed_own(w, i);
 }
 
 /* ---- two nodes know each lease ---- */
@@ -328,7 +329,7 @@ void ksim_leases_acked(struct ksim_world *w, uint32_t i, const struct ksim_reque
     sl_fence fence = q->parked.fence;
     uint32_t key = q->command.key;
     uint64_t term = w->nodes[i].f.guests.term;
-    struct ksim_lease *x = find(w, fence);
+    struct ksim_lease *x = ksim_leases_find(w, fence);
     struct sl_grant_view v;
     if (w->checker.without_clocks || x == NULL || term >= KSIM_TERMS ||
         !inspect(w, i, ksim_key(key), fence, &v) || is_in_journal(w, fence))
@@ -347,7 +348,7 @@ void ksim_leases_acked(struct ksim_world *w, uint32_t i, const struct ksim_reque
 
 bool ksim_leases_is_alone(struct ksim_world *w, sl_fence fence)
 {
-    const struct ksim_lease *x = find(w, fence);
+    const struct ksim_lease *x = ksim_leases_find(w, fence);
     return x != NULL && x->alone;
 }
 
@@ -504,10 +505,27 @@ static void check_withdrawal(struct ksim_world *w, uint32_t i,
     }
 }
 
+/* The time in a note is not later than the clock of the node that records it. */
+static void check_note(struct ksim_world *w, uint32_t from, uint32_t to, sl_ms ms)
+{
+    const struct ksim_node *n = &w->nodes[to];
+    sl_ms late_ms = ms - ksim_node_now(w, to).ms;
+    if (late_ms > 1 && n->links[from].up && !w->checker.without_clocks &&
+        n->links[from].number == w->nodes[from].links[to].number)
+        KSIM_WRONG(w,
+                   "n%u sends a note with a time that n%u reaches %" PRId64 " ms later",
+                   from + 1, to + 1, late_ms);
+}
+
 void ksim_leases_sent(struct ksim_world *w, uint32_t from, uint32_t to,
                       const struct sl_failover_message *m)
 {
     struct sl_table_stats stats;
+    if (m->type == SL_FAILOVER_NOTE) {
+        check_note(w, from, to, m->ms);
+        ksim_records_noted(w, to, m->grant.fence);
+    }
+    if (m->type == SL_FAILOVER_RECLAIM) ksim_records_reported(w, from, m->grant.fence);
     if (m->type == SL_FAILOVER_READY) check_ready(w, from, m->ms);
     if (m->type == SL_FAILOVER_WITHDRAW) check_withdrawal(w, from, m);
     if (m->type != SL_FAILOVER_COMPLETE) return;
@@ -566,7 +584,7 @@ static void check_reclaimed(struct ksim_world *w, uint32_t i, uint32_t from,
                    "n%u extends fence %" PRIu64 " for %" PRId64
                    " ms less than its reports allow",
                    i + 1, r->fence, sure - sure_of(&v));
-    const struct ksim_lease *x = find(w, r->fence);
+    const struct ksim_lease *x = ksim_leases_find(w, r->fence);
     if (v.left_ms + 2 < r->left_ms && x != NULL && !w->rates_change &&
         real_us(w, i, v.end_ms) + ROUNDED_US < x->end_us)
         KSIM_WRONG(w,
@@ -597,7 +615,7 @@ static void check_recorded(struct ksim_world *w, uint32_t i,
 {
     const struct ksim_node *n = &w->nodes[i];
     const struct sl_record *x = sl_ledger_find(&n->f.route.ledger, m->grant.fence);
-    struct ksim_lease *lease = find(w, m->grant.fence);
+    struct ksim_lease *lease = ksim_leases_find(w, m->grant.fence);
     /* A node without memory does not record the lease, and later reports that its ledger is incomplete. */
     if (lease != NULL && n->f.route.has_lost && b->has_route)
         note_expiry(lease, w->now_us + 2000 * m->grant.left_ms);

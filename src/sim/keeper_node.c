@@ -236,11 +236,14 @@ static void reply(struct ksim_world *w, uint32_t i, struct ksim_request *q,
 {
     q->place = KSIM_NOWHERE;
     if (o->late && ksim_conn_hung_up(w, q->c) && sl_random_maybe(&w->random, 5000)) {
+        uint64_t origin = q->c->route.origin;
         sl_route_take_back(&w->nodes[i].f.route, ksim_node_now(w, i).ms, o->request,
                            o->fence);
+        ksim_records_taken_back(w, i, origin, q, o->fence);
         ksim_conn_close(w, i, q->c, false);
         return;
     }
+    ksim_records_passed(w, i, q, o->bytes);
     if (q->command.verb == KSIM_CANCEL && o->bytes.at[0] == ':')
         ksim_requests_cancelled(w, i, q);
     ksim_reply(w, i, q, o->bytes);

@@ -658,6 +658,7 @@ void ksim_rules_second(struct ksim_world *w, uint32_t i)
     int64_t since_us = w->now_us - LEFT_US;
     check_waiting(w, i);
     check_without_route(w, i);
+    ksim_records_second(w, i);
     if (is_current(w, i)) ksim_leases_second(w, i);
     if (!is_current(w, i) || n->quiet || n->reclaims || n->f.guests.reads_journal)
         return;

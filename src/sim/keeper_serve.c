@@ -142,6 +142,7 @@ static uint64_t report_held(struct ksim_world *w, uint32_t i, struct ksim_reques
     bool moved = q->parked.replay && q->command.lease_ms == 0;
     sl_fence fence = q->parked.fence;
     if (moved && q->parked.moved_from == 0) return 0;
+    if (moved || q->parked.fresh) ksim_records_taken(w, i, q);
     if (moved) ksim_requests_moved(w, i, q->parked.moved_from, fence);
     uint64_t number = 0;
     if (q->c->is_guest) notify_held(w, i, q, fence, q->parked.fresh || moved);
@@ -161,6 +162,7 @@ static uint64_t report_held(struct ksim_world *w, uint32_t i, struct ksim_reques
 /* Reply to an ACQUIRE or EXTEND. */
 static void reply_held(struct ksim_world *w, uint32_t i, struct ksim_request *q)
 {
+    ksim_records_acked(w, q->parked.fence);
     if (q->parked.replay)
         sl_table_known(w->nodes[i].table, ksim_node_now(w, i), ksim_key(q->command.key),
                        q->parked.fence);
