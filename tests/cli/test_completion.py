@@ -10,6 +10,7 @@ import fcntl
 import os
 import re
 import shutil
+import socket
 import struct
 import subprocess
 import termios
@@ -383,6 +384,71 @@ def without_a_segment_says_nothing_and_makes_nothing(t, start):
     check_that(b"such" not in sh.screen.replace(b"nosuch", b""), "no message was shown")
 
 
+def with_server(t, name, *keys):
+    """A server with some keys that are held; returns its address."""
+    program = os.path.join(os.path.dirname(os.path.dirname(tap.program)), "server/sluice-server")
+    s = t.start(program, "--port", "0", "--socket", t.path(name))
+    s.until_err("ready: sluice")
+    for key in keys:
+        check(t.sluice("do", "--server", "unix:" + t.path(name), "ACQUIRE", key, "LEASE", "1h").status, 0)
+    return "unix:" + t.path(name)
+
+
+@both
+def completes_keys_and_drained_patterns_of_a_server(t, start):
+    prepare(t, ["local-key"])
+    own = with_server(t, "own", *("own-" + key for key in KEYS))
+    other = with_server(t, "oth er", "other:key")
+    for address, pattern in ((own, "db:*"), (other, "we[bc]")):
+        check(t.sluice("drain", "--server", address, pattern, "on").status, 0)
+    sh = start(t, env={"SLUICE_SERVER": own})
+    for command in ("explain", "break", "run", "explain --json", "run -n -w 5"):
+        check(sorted(sh.all_of("sluice %s own-p" % command)),
+              ["own-pa/th/key", "own-par(en)", "own-percent%d", "own-plain"], command)
+        line = sh.line_after("sluice %s own-two" % command)
+        check(sh.words_of(line)[-1], "own-two words", line)
+        for words in ("--server %s " % bare(other), "--server=%s " % bare(other), "--server '%s' " % other):
+            check(sh.all_of("sluice %s %s" % (command, words)), ["other:key"], words)
+        sh.stays("sluice %s --server unix:%s " % (command, t.path("nobody")))
+    for command in ("explain", "run"):
+        check(sh.all_of("sluice %s --local " % command), ["local-key"])
+        check(sh.all_of("sluice %s --local --segment %s " % (command, t.segment)), ["local-key"])
+    check(sh.all_of("sluice canal show "), ["local-key"])
+    check(sh.all_of("sluice drain "), ["db:*"])
+    check(sh.all_of("sluice drain --server %s " % bare(other)), ["we[bc]"])
+    check(sorted(sh.all_of("sluice drain x ")), ["off", "on"])
+    sh.stays("sluice drain x on ")
+    sh.stays("sluice ls own-")
+    check(t.sluice("drain", "--server", own, "db:*", "off").status, 0)
+
+
+@both
+def a_server_that_does_not_reply_completes_nothing(t, start):
+    prepare(t, ["local-key"])
+    listener = socket.create_server(("127.0.0.1", 0))  # It accepts, and says nothing.
+    sh = start(t, env={"SLUICE_SERVER": "127.0.0.1:%d" % listener.getsockname()[1]})
+    for words in ("explain ", "break ", "run ", "drain "):
+        sh.stays("sluice " + words)
+    check_that(b"reply" not in sh.screen and b"cannot" not in sh.screen, "no message was shown")
+    sh = start(t) if start == bash else None  # The name of no server: the default one may not run.
+    if sh is not None:
+        check(sh.all_of("sluice run "), ["local-key"])
+
+
+@both
+def a_server_with_a_password_is_asked_with_the_password_file(t, start):
+    prepare(t)
+    program = os.path.join(os.path.dirname(os.path.dirname(tap.program)), "server/sluice-server")
+    s = t.start(program, "--port", "0", "--socket", t.path("socket"), "--password", "secret word")
+    s.until_err("ready: sluice")
+    file = t.write("password", "secret word\n", 0o600)
+    address = "unix:" + t.path("socket")
+    check(t.sluice("do", "--server", address, "--password-file", file, "ACQUIRE", "kept", "LEASE", "1h").status, 0)
+    sh = start(t, env={"SLUICE_SERVER": address})
+    sh.stays("sluice explain ")
+    check(sh.all_of("sluice explain --password-file %s " % file), ["kept"])
+
+
 @both
 def runs_nothing_that_is_typed(t, start):
     prepare(t, ["key"])
@@ -391,6 +457,8 @@ def runs_nothing_that_is_typed(t, start):
                  "~/x(e:touch\\ evil:)", "${x:=$(touch evil)}"):
         sh.line_after("sluice run --segment %s " % trap)
         sh.line_after("sluice run --segment=%s " % trap)
+        sh.line_after("sluice explain --server %s " % trap)
+        sh.line_after("sluice drain --password-file=%s " % trap)
         if start == bash:  # zsh itself expands the word that TAB is pressed in
             sh.line_after("sluice run " + trap)
         sh.line_after("sluice run -w %s k" % trap)
