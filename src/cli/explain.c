@@ -145,7 +145,7 @@ static void print_heading(const struct sluice_reply *lock)
     fputs(": ", stdout);
     if (count == 0) fputs("free", stdout);
     else {
-        fputs("held ", stdout);
+        fputs("held, ", stdout);
         cli_put_held(stdout, lock, first);
     }
     print_count("holder", count);

@@ -10,6 +10,7 @@
 
 #include "cli/clock.h"
 #include "cli/exits.h"
+#include "cli/hold.h"
 #include "cli/message.h"
 #include "cli/parse.h"
 #include "cli/reply.h"
@@ -239,14 +240,18 @@ void cli_put_ms(FILE *out, int64_t ms)
     else fputs(cli_format_duration(ms, text, sizeof text), out);
 }
 
-/* Print units, and the capacity if it is known. */
+/* Print units, and the capacity if it is known. `sluice run` implements exclusive and shared locks
+ * with one very large capacity. */
 static void put_units_of(FILE *out, int64_t units, const struct sluice_reply *client)
 {
     int64_t per = cli_field_number(client, "per", 0);
     int64_t buckets = cli_field_number(client, "buckets", 0);
-    fprintf(out, "%" PRId64, units);
-    if (per > 0 && buckets > 0 && per <= INT32_MAX && buckets <= INT32_MAX)
-        fprintf(out, "/%" PRId64, per * buckets);
+    bool known = per > 0 && buckets > 0 && per <= INT32_MAX && buckets <= INT32_MAX;
+    bool whole = known && per * buckets == CLI_WHOLE_CAPACITY;
+    if (whole && units >= CLI_WHOLE_CAPACITY) fputs("exclusive", out);
+    else if (whole) fprintf(out, "%" PRId64 " shared", units);
+    else if (known) fprintf(out, "%" PRId64 "/%" PRId64, units, per * buckets);
+    else fprintf(out, "%" PRId64, units);
 }
 
 void cli_put_held(FILE *out, const struct sluice_reply *lock,

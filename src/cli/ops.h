@@ -87,8 +87,8 @@ void cli_put_client(FILE *out, const struct sluice_reply *map);
 void cli_put_ms(FILE *out, int64_t ms);
 
 /* Print the number of held units and the capacity: "1/4". `lock` is a map of LOCKS or EXPLAIN, and
- * `holder` the map of its oldest holder, or NULL. For a shared lock, print the number of holders:
- * "2 shared". */
+ * `holder` the map of its oldest holder, or NULL. Print "2 shared" for a shared lock, and
+ * "exclusive" for an exclusive `sluice run`. */
 void cli_put_held(FILE *out, const struct sluice_reply *lock,
                   const struct sluice_reply *holder);
 

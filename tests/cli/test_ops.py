@@ -105,6 +105,23 @@ def ls_shows_locks_with_waiters_first(t):
 
 
 @test
+def locks_of_sluice_run_are_exclusive_shared_or_counted(t):
+    s, sluice = serve(t)
+    address = "127.0.0.1:%d" % s.port
+    for key, options in (("alone", ()), ("together", ("-s",)), ("counted", ("-j", "4"))):
+        t.hold("--server", address, *options, key=key)
+    t.hold("--server", address, "-s", key="together")
+    got = rows(ok(sluice("ls")))
+    check([got[key][0] for key in ("alone", "together", "counted")], ["exclusive", "2 shared", "1/4"])
+    waiter = t.begin("run", "-q", "--server", address, "alone", "--", "true")
+    t.until(lambda: s.waiters("alone") == 1 or not waiter.running, "it waits")
+    lines = ok(sluice("explain", "alone")).splitlines()
+    check(lines[0], "alone: held, exclusive, 1 holder, 1 waiter")
+    check([len(line.split("  exclusive  ")) for line in lines if "  exclusive  " in line], [2, 2],
+          "holder and waiter")
+
+
+@test
 def ls_lists_only_keys_that_match_a_pattern(t):
     s, sluice = serve(t)
     c = s.client()
@@ -155,7 +172,7 @@ def explain_shows_holders_and_waiters_and_why_the_first_one_waits(t):
     wait(s, second, "db", "PRIORITY", -3)
     out = ok(sluice("explain", "db"))
     lines = out.splitlines()
-    check(lines[0], "db: held 1/1, 1 holder, 2 waiters")
+    check(lines[0], "db: held, 1/1, 1 holder, 2 waiters")
     check_that(lines[1].startswith("  backup-7 ("), "the server's summary follows")
     held = next(line for line in lines if line.startswith("backup-7 ("))
     for part in ("1/1", "ago", "9 min", str(fence), "nightly backup"):
@@ -206,7 +223,7 @@ def more_holders_than_the_server_lists_are_counted(t):
         t.keep = getattr(t, "keep", []) + [c]
     out = ok(sluice("explain", "db"))
     check_that("\nand 3 more holders\n" in out, "the others are counted")
-    check(out.splitlines()[0], "db: held 103/200, 103 holders")
+    check(out.splitlines()[0], "db: held, 103/200, 103 holders")
 
 
 # --- Untrusted text -----------------------------------------------------------
