@@ -23,9 +23,10 @@
 
 struct watch {
     struct cli_ops *o;
-    char *channel;   /* The argument of the subscription. */
-    bool is_pattern; /* It can match several keys. */
-    uint64_t seen;   /* The number of events. */
+    char *channel;    /* The argument of the subscription. */
+    bool is_pattern;  /* It can match several keys. */
+    uint64_t seen;    /* The number of events. */
+    int64_t pause_ms; /* Until the next attempt to connect again. */
 };
 
 /* --- Printing ------------------------------------------------------------- */
@@ -184,13 +185,14 @@ static bool print_message(struct watch *w, const struct sluice_reply *r)
 
 /* --- The connection ------------------------------------------------------- */
 
-/* Subscribe. Returns 0; or prints a message and returns an exit status. */
+/* Subscribe. Returns 0, or -1 if the connection is lost; or prints a message and returns an exit
+ * status. */
 static int subscribe(const struct watch *w)
 {
     const char *const args[] = {w->is_pattern ? "PSUBSCRIBE" : "SUBSCRIBE", w->channel};
     int status = sluice_wire_send(w->o->wire, args, NULL, 2);
     if (status == SLUICE_ENOMEM) return cli_status_error(args[0], status);
-    return status == SLUICE_OK ? 0 : cli_ops_lost(w->o);
+    return status == SLUICE_OK ? 0 : -1;
 }
 
 /* Print events until the connection is lost. Returns -1 if it is lost; otherwise an exit status. */
@@ -201,6 +203,7 @@ static int listen_to(struct watch *w)
         int status = sluice_wire_next(w->o->wire, &r);
         if (status == SLUICE_ENOMEM) return cli_status_error("watch", status);
         if (status != SLUICE_OK) return -1;
+        w->pause_ms = PAUSE_MS_MIN; /* The server serves this connection. */
         int failed = 0;
         /* A server that stops says so, and closes the connection. */
         bool stops = cli_list_has("SHUTDOWN CLOSED", r->text, strcspn(r->text, " "));
@@ -223,10 +226,10 @@ static int reconnect(struct watch *w)
     print_ours(w, "disconnected", sluice_wire_error(o->wire));
     sluice_wire_close(o->wire);
     o->wire = NULL;
-    for (int64_t ms = PAUSE_MS_MIN;;
-         ms = ms * 2 < PAUSE_MS_MAX ? ms * 2 : PAUSE_MS_MAX) {
-        const struct timespec pause = {.tv_sec = (time_t)(ms / 1000),
-                                       .tv_nsec = (long)(ms % 1000) * 1000000};
+    for (;;) {
+        const struct timespec pause = {.tv_sec = (time_t)(w->pause_ms / 1000),
+                                       .tv_nsec = (long)(w->pause_ms % 1000) * 1000000};
+        w->pause_ms = w->pause_ms * 2 < PAUSE_MS_MAX ? w->pause_ms * 2 : PAUSE_MS_MAX;
         nanosleep(&pause, NULL);
         int status = cli_server_try(&o->server, options, &o->wire, o->address,
                                     sizeof o->address, error, sizeof error);
@@ -265,7 +268,9 @@ int cli_watch(const struct cli_command *command, int argc, char **argv)
     const char *pattern = rest < argc ? argv[rest] : NULL;
     if (o.local) return cli_canal_watch(o.segment, pattern, o.json, o.count);
     const char *keys = pattern != NULL ? pattern : "*";
-    struct watch w = {.o = &o, .is_pattern = strpbrk(keys, "*?[\\") != NULL};
+    struct watch w = {.o = &o,
+                      .pause_ms = PAUSE_MS_MIN,
+                      .is_pattern = strpbrk(keys, "*?[\\") != NULL};
     if (asprintf(&w.channel, CHANNEL "%s", keys) < 0)
         return cli_status_error("watch", SLUICE_ENOMEM);
     status = watch(&w);
