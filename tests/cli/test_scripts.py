@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """test_scripts.py SLUICE [--jobs N] [PATTERN...] - `sluice acquire`, `extend`, `release` and `hold`, in scripts of
 several shells; against the server that was built next to SLUICE.
 
@@ -8,9 +8,13 @@ import os
 import re
 import shutil
 import signal
+import sys
 
 import tap
 from tap import Skip, alive, check, check_that, main, test, test_of
+
+sys.path[:0] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cluster/lib")]
+from nodes import Cluster  # noqa: E402
 
 SHELLS = {"sh": ["sh"], "dash": ["dash"], "bash": ["bash"], "posix_bash": ["bash", "--posix"],
           "zsh": ["zsh", "--emulate", "sh", "-f"]}
@@ -593,6 +597,26 @@ def a_wrong_command_line_of_hold_is_64(t):
     for args in (["--shell"], ["--kill"], ["--pid", "x"], ["--pid", "0"], ["--pid", str(dead)], ["-s", "-j", "2"]):
         check(s.sluice("hold", *args, "k").status, 64, args)
         check(s.held(), 0)
+
+
+# --- A cluster -------------------------------------------------------------------------
+
+
+@test
+def a_majority_cluster_has_exclusive_locks(t):
+    with Cluster(3, server=os.path.join(os.path.dirname(os.path.dirname(tap.program)), "server/sluice-server")) as c:
+        c.wait_ready()
+        c.wait_granting()
+        env = {"SLUICE_SERVER": ",".join("%s:%d" % (n.host, n.port) for n in c)}
+        p = t.sluice("acquire", "--lease", "20s", "k", env=env)
+        check(p.status, 0, p.err)
+        fence = p.out.strip()
+        check(t.sluice("acquire", "-n", "k", env=env).status, 1, "it is taken")
+        check(t.sluice("acquire", "-n", "-s", "l", env=env).status, 64, "there are no shared locks")
+        c[1].kill()
+        check(t.sluice("extend", "k", fence, env=env).status, 0, "without a node")
+        check(t.sluice("release", "k", fence, env=env).status, 0)
+        check(t.sluice("release", "k", fence, env=env).status, 79)
 
 
 # --- The scripts of the man page -------------------------------------------------------
