@@ -5,7 +5,6 @@
  * It ignores SIGTERM, and starts a child that ends at SIGTERM, one in a session of its own that ignores it, a daemon
  * that has forked twice, and one that is stopped. Each of the five writes its process id and, every few milliseconds,
  * the time (CLOCK_BOOTTIME) to its place in the file. They run until they are killed. */
-#define _GNU_SOURCE
 #include <fcntl.h>
 #include <signal.h>
 #include <stdint.h>
