@@ -62,6 +62,8 @@ struct probe {
     char address[CLI_ADDRESS_SIZE];
     bool ready;
     int64_t node;             /* 0: not known, or not a node of a cluster. */
+    int64_t version;          /* Of the membership; 0: not known. */
+    int64_t keeper, term;     /* What it knows; 0: no keeper, or not known. */
     char reason[REASON_SIZE]; /* Why it is not ready. */
     int status;               /* The exit status of `ready`. */
 };
@@ -92,13 +94,24 @@ static void ask_ready(struct cli_ops *o, struct probe *p)
     sluice_reply_free(r);
 }
 
+/* Ask what the server knows about its cluster. Without a reply, it knows nothing. */
 static void ask_node(struct cli_ops *o, struct probe *p)
 {
-    const char *const args[] = {"INFO", "cluster"};
-    struct sluice_reply *r;
-    if (sluice_wire_call(o->wire, args, NULL, 2, &r) != SLUICE_OK) return;
-    if (r->type != SLUICE_REPLY_ERROR) p->node = info_number(r, "node");
-    sluice_reply_free(r);
+    static const char *const sections[] = {"cluster", "keeper"};
+    for (size_t i = 0; i < sizeof sections / sizeof *sections; i++) {
+        const char *const args[] = {"INFO", sections[i]};
+        struct sluice_reply *r;
+        if (sluice_wire_call(o->wire, args, NULL, 2, &r) != SLUICE_OK) return;
+        bool cluster = i == 0, valid = r->type != SLUICE_REPLY_ERROR;
+        if (valid && cluster) {
+            p->node = info_number(r, "node");
+            p->version = info_number(r, "membership_version");
+        } else if (valid && info_is(r, "engine", "etcd")) {
+            p->keeper = info_number(r, "keeper_node");
+            p->term = info_number(r, "term");
+        }
+        sluice_reply_free(r);
+    }
 }
 
 /* --- ready ---------------------------------------------------------------- */
@@ -252,19 +265,44 @@ static void add_node(struct cli_grid *g, const struct view *v,
 }
 
 static const struct cli_column server_columns[] = {
-    {"SERVER", false, 12}, {"NODE", true, 0}, {"STATE", false, 12}, {NULL, false, 0}};
+    {"SERVER", false, 12}, {"NODE", true, 0}, {"VERSION", true, 0},
+    {"KEEPER", true, 0},   {"TERM", true, 0}, {"STATE", false, 12},
+    {NULL, false, 0}};
+
+/* Fill a cell with a number; 0: it is not known. */
+static void add_number(struct cli_grid *g, int64_t n)
+{
+    FILE *out = cli_grid_cell(g);
+    if (n > 0) fprintf(out, "%" PRId64, n);
+    else fputc('-', out);
+}
 
 static void add_server(struct cli_grid *g, const struct probe *p)
 {
     FILE *out;
     cli_grid_row(g, p->ready ? CLI_PLAIN : CLI_RED);
     cli_put_line(cli_grid_cell(g), p->address, strlen(p->address));
-    out = cli_grid_cell(g);
-    if (p->node > 0) fprintf(out, "%" PRId64, p->node);
-    else fputc('-', out);
+    add_number(g, p->node);
+    add_number(g, p->version);
+    add_number(g, p->keeper);
+    add_number(g, p->term);
     out = cli_grid_cell(g);
     if (p->ready) fputs("ready", out);
     else cli_put_line(out, p->reason, strlen(p->reason));
+}
+
+/* Return whether all servers that replied know the same membership and the same keeper. */
+static bool agree(const struct view *v)
+{
+    const struct probe *first = NULL;
+    for (const struct probe *p = v->probes; p < v->probes + v->probe_count; p++) {
+        if (p->version == 0) continue;
+        if (first == NULL) first = p;
+        if (p->version != first->version || p->keeper != first->keeper ||
+            p->term != first->term)
+            return false;
+    }
+    return true;
 }
 
 static bool print_tables(const struct view *v)
@@ -282,6 +320,7 @@ static bool print_tables(const struct view *v)
     putchar('\n');
     printed = g != NULL && cli_grid_print(g);
     cli_grid_free(g);
+    if (!agree(v)) puts("the servers do not agree");
     return printed;
 }
 
@@ -303,13 +342,14 @@ static void print_json(const struct view *v)
         const struct probe *p = &v->probes[i];
         printf("%s{\"server\":", i > 0 ? "," : "");
         cli_json_string(stdout, p->address);
-        printf(",\"node\":%" PRId64 ",\"ready\":%s,\"reason\":", p->node,
-               p->ready ? "true" : "false");
+        printf(",\"node\":%" PRId64 ",\"version\":%" PRId64 ",\"keeper\":%" PRId64
+               ",\"term\":%" PRId64 ",\"ready\":%s,\"reason\":",
+               p->node, p->version, p->keeper, p->term, p->ready ? "true" : "false");
         if (p->ready) fputs("null", stdout);
         else cli_json_string(stdout, p->reason);
         putchar('}');
     }
-    puts("]}");
+    printf("],\"agree\":%s}\n", agree(v) ? "true" : "false");
 }
 
 static int show(struct cli_ops *o)

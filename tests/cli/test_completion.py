@@ -402,7 +402,7 @@ def completes_keys_and_drained_patterns_of_a_server(t, start):
     for address, pattern in ((own, "db:*"), (other, "we[bc]")):
         check(t.sluice("drain", "--server", address, pattern, "on").status, 0)
     sh = start(t, env={"SLUICE_SERVER": own})
-    for command in ("explain", "break", "run", "explain --json", "run -n -w 5"):
+    for command in ("explain", "break", "run", "explain --json", "run -n -w 5", "acquire", "release", "hold -n"):
         check(sorted(sh.all_of("sluice %s own-p" % command)),
               ["own-pa/th/key", "own-par(en)", "own-percent%d", "own-plain"], command)
         line = sh.line_after("sluice %s own-two" % command)

@@ -412,17 +412,15 @@ HELLO = b"%1\r\n$5\r\nproto\r\n:3\r\n"
 
 
 def false_server(t, answer):
-    """A server that greets as it should, and calls answer(connection, n) for the n-th command."""
+    """A server that greets as it should, and calls answer(connection, command) for each command."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def one(c):
         try:
             c.recv(65536)
             c.sendall(HELLO)
-            n = 0
-            while c.recv(65536):
-                answer(c, n)
-                n += 1
+            for command in iter(lambda: c.recv(65536), b""):
+                answer(c, command)
         except OSError:
             pass
 
@@ -436,26 +434,26 @@ def false_server(t, answer):
 
 
 def says(*pieces):
-    def answer(c, _n):
+    def answer(c, _command):
         for piece in pieces:
             c.sendall(piece)
     return answer
 
 
-def trickles(c, _n):
+def trickles(c, _command):
     c.sendall(b"$100000\r\n")
     while True:
         c.sendall(b"x")
         time.sleep(0.02)
 
 
-WRONG = {"silence": lambda c, n: None, "a trickle": trickles, "garbage": says(b"\x1b]0;x\x07\r\n\x00\xff" * 50),
+WRONG = {"silence": lambda c, _: None, "a trickle": trickles, "garbage": says(b"\x1b]0;x\x07\r\n\x00\xff" * 50),
          "a huge length": says(b"$99999999999999\r\n"), "a huge list": says(b"*1000000000\r\n"),
          "a deep list": says(b"*1\r\n" * 1000), "a map that is cut": says(b"%3\r\n$3\r\nkey\r\n"),
          "a number": says(b":7\r\n"), "a word": says(b"+\x1b[2J\r\n"), "nil": says(b"_\r\n"),
          "an empty list": says(b"*0\r\n"), "an empty map": says(b"%0\r\n"),
          "a list of lists": says(b"*2\r\n$1\r\n0\r\n*2\r\n*0\r\n:1\r\n"),
-         "an error": says(b"-ERR \x1b[2J\r\n"), "an end": lambda c, n: c.close()}
+         "an error": says(b"-ERR \x1b[2J\r\n"), "an end": lambda c, _: c.close()}
 
 
 def survives(t, name):
@@ -734,6 +732,37 @@ def nodes_of_a_server_without_a_cluster_is_an_error(t):
     check_that("not a node of a cluster" in p.err, p.err)
 
 
+def claims(node, version, keeper):
+    """A false node of a cluster on etcd, that knows this membership and this keeper."""
+    def bulk(text):
+        return b"$%d\r\n%s\r\n" % (len(text), text.encode())
+
+    def answer(c, command):
+        if b"READY" in command:
+            c.sendall(b"+READY\r\n")
+        elif b"NODES" in command:
+            c.sendall(b"%3\r\n" + bulk("node") + b":%d\r\n" % node + bulk("version") + b":%d\r\n" % version
+                      + bulk("nodes") + b"*0\r\n")
+        elif b"keeper" in command:
+            c.sendall(bulk("# Keeper\r\nengine:etcd\r\nterm:7\r\nkeeper_node:%d\r\n" % keeper))
+        else:
+            c.sendall(bulk("# Cluster\r\nnode:%d\r\nmembership_version:%d\r\n" % (node, version)))
+    return answer
+
+
+@test
+def nodes_says_if_the_servers_do_not_agree(t):
+    first = false_server(t, claims(1, 3, 2))
+    for second, agreed in ((claims(2, 3, 2), True), (claims(2, 4, 2), False), (claims(2, 3, 1), False)):
+        servers = "%s,%s" % (first, false_server(t, second))
+        out = ok(t.sluice("nodes", "--server", servers))
+        check("the servers do not agree\n" not in out, agreed, out)
+        check(json.loads(ok(t.sluice("nodes", "--json", "--server", servers)))["agree"], agreed)
+        check(rows(out)[first], ["1", "3", "2", "7", "ready"])
+    servers = "%s,unix:%s" % (first, t.path("nobody"))
+    check_that("do not agree" not in ok(t.sluice("nodes", "--server", servers)), "one that is down claims nothing")
+
+
 def address_of(node):
     return "%s:%d" % node.address
 
@@ -760,6 +789,7 @@ def nodes_and_ready_of_a_majority_cluster(t):
         servers = p.out.split("SERVER", 1)[1].splitlines()[1:]
         check([line.split()[1] for line in servers], ["1", "2", "-"])
         check(["ready" in line for line in servers], [True, True, False])
+        check([line.split()[2:5] for line in servers], [["1", "-", "-"], ["1", "-", "-"], ["-", "-", "-"]])
         document = json.loads(ok(t.sluice("nodes", "--json", "--server", every)))
         check([n["state"] for n in document["membership"]["nodes"]], ["self", "up", "down"])
         check([x["ready"] for x in document["servers"]], [True, True, False])
