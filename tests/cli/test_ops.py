@@ -5,6 +5,7 @@ and against false servers."""
 import fcntl
 import json
 import os
+import random
 import re
 import signal
 import socket
@@ -472,6 +473,59 @@ def survives(t, name):
 
 for each in WRONG:
     test_of("commands_survive_a_server_that_sends_" + re.sub(r"\W", "_", each), survives, each)
+
+
+NAMES = ("key", "held", "holders", "waiters", "waited_ms", "shared", "drained", "holder", "fence", "client", "name",
+         "address", "connected", "held_ms", "per", "buckets", "lease_ms", "summary", "holders_count", "units", "asked",
+         "waiters_count", "broken", "note", "reason", "left_ms", "priority", "nodes", "node", "version", "id", "state")
+
+
+def random_reply(r, depth=0):
+    """A reply with the names of real fields, whose types and values are random."""
+    def bulk(text):
+        return b"$%d\r\n%s\r\n" % (len(text), text)
+
+    kind = r.choice(":::$$$$+_#,*%%%") if depth < 4 else r.choice(":$_")
+    if kind == ":":
+        return b":%d\r\n" % r.choice((0, 1, -1, 2, 9, 10 ** 6, 2 ** 63 - 1, -2 ** 63, r.getrandbits(40)))
+    if kind == "$":
+        return bulk(r.choice((b"", b"0", b"7", b"\x1b[2J", b"\x00", b"\xff\xfe", b"x" * 3000, b"db:shop", b"a=b c=",
+                              "\u4e16\u202e".encode(), b"node:1\r\nengine:etcd\r\nterm:x\r\n")))
+    if kind in "*%":
+        count = r.randrange(6)
+        pairs = (bulk(r.choice(NAMES).encode()) + random_reply(r, depth + 1) for _ in range(count))
+        return b"%%%d\r\n" % count + b"".join(pairs) if kind == "%" else (
+            b"*%d\r\n" % count + b"".join(random_reply(r, depth + 1) for _ in range(count)))
+    return {"+": b"+OK\r\n", "_": b"_\r\n", "#": b"#t\r\n", ",": b",1.5\r\n"}[kind]
+
+
+@test
+def commands_survive_random_replies(t):
+    seed = random.SystemRandom().getrandbits(32)
+    t.transcripts.append(lambda: "seed %d" % seed)
+    r = random.Random(seed)
+
+    def answer(c, command):
+        if b"LOCKS" in command and r.random() < 0.8:
+            entries = [b"%2\r\n$3\r\nkey\r\n$1\r\nk\r\n$6\r\nholder\r\n" + random_reply(r) for _ in range(3)]
+            c.sendall(b"*2\r\n$1\r\n0\r\n*3\r\n" + b"".join(entries))
+        elif b"EXPLAIN" in command or b"NODES" in command:
+            c.sendall(b"%4\r\n" + b"".join(b"$%d\r\n%s\r\n" % (len(x), x) + random_reply(r, d) for x, d in (
+                (b"key", 9), (b"holders", 0), (b"waiters", 0), (b"nodes", 0))))
+        else:
+            c.sendall(random_reply(r))
+
+    address = false_server(t, answer)
+    for _ in range(15):
+        for words in REMOTE:
+            if words[0] == "watch":
+                continue
+            for more in ([], ["--json"]):
+                p = t.sluice(*words, *more, "--server", address, "--timeout", "10s")
+                check_that(p.status in (0, 1, 64, 69), "%r ends with %r" % (words, p.status))
+                check_that("\x1b" not in p.out + p.err and "\u202e" not in p.err, "%r prints %r" % (words, p.out + p.err))
+                if more and p.status == 0:
+                    json.loads(p.out)
 
 
 @test
