@@ -568,6 +568,7 @@ def ready_is_a_health_check(t):
     check((p.status, p.out, p.err), (69, "", ""))
     p = sluice("ready", "--json")
     check((p.status, json.loads(p.out)["ready"], p.err), (69, False, ""))
+    check_that("drain" in json.loads(p.out)["reason"], p.out)
     s.kill()
     p = sluice("ready", "-q")
     check((p.status, p.out, p.err), (69, "", ""))
