@@ -190,6 +190,8 @@ static int list_drains(struct cli_ops *o)
 
 static int set_drain(struct cli_ops *o, const char *pattern, bool on)
 {
+    static const char *const words[2][2] = {{"was not drained", "is no longer drained"},
+                                            {"is already drained", "is now drained"}};
     const char *const args[] = {"DRAIN", pattern, on ? "ON" : "OFF"};
     char shown[CLI_SAFE_SIZE];
     struct sluice_reply *r;
@@ -203,8 +205,8 @@ static int set_drain(struct cli_ops *o, const char *pattern, bool on)
         printf(",\"on\":%s,\"changed\":%s}\n", on ? "true" : "false",
                changed ? "true" : "false");
     } else if (!o->quiet)
-        printf("%s is %s%s\n", cli_safe_text(pattern, shown, sizeof shown),
-               changed ? "now " : "already ", on ? "drained" : "not drained");
+        printf("%s %s\n", cli_safe_text(pattern, shown, sizeof shown),
+               words[on][changed]);
     sluice_reply_free(r);
     return cli_flush_output(status);
 }
