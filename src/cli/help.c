@@ -202,6 +202,10 @@ static const struct {
      "  lock=$(sluice hold --shell --pid $$ --kill backup) || exit\n"
      "  eval \"$lock\"\n"
      "\nMore: man sluice-acquire\n"},
+    {CLI_BENCH, "Exit status: 0 if locks were granted and no error occurred, or",
+     "Check a server for one second:\n"
+     "  sluice bench --duration 1s --clients 4\n"
+     "\nMore: man sluice-bench\n"},
 };
 
 static void put_notes(const struct cli_command *c)

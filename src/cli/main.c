@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/suggest.h"
+#include "cli/bench.h"
 #include "cli/canal.h"
 #include "cli/do.h"
 #include "cli/exits.h"
@@ -74,6 +75,7 @@ static int dispatch(const struct cli_command *c, int argc, char **argv)
         case CLI_EXTEND:
         case CLI_RELEASE:
         case CLI_HOLD: return cli_script(c, argc, argv);
+        case CLI_BENCH: return cli_bench(c, argc, argv);
         case CLI_HELP:
         case CLI_VERSION: return plain_command(c, argc, argv);
         case CLI_COMMANDS: break;
