@@ -202,6 +202,11 @@ static const struct {
      "  lock=$(sluice hold --shell --pid $$ --kill backup) || exit\n"
      "  eval \"$lock\"\n"
      "\nMore: man sluice-acquire\n"},
+    {CLI_TOP, "Exit status: 0 if you quit, or",
+     "On a terminal, press ? for help. Print the locks once, or twice as JSON:\n"
+     "  sluice top --once\n"
+     "  sluice top --count 2 --json\n"
+     "\nMore: man sluice-top\n"},
     {CLI_BENCH, "Exit status: 0 if locks were granted and no error occurred, or",
      "Check a server for one second:\n"
      "  sluice bench --duration 1s --clients 4\n"

@@ -21,6 +21,7 @@
 #include "cli/serve.h"
 #include "cli/streams.h"
 #include "cli/text.h"
+#include "cli/top.h"
 #include "cli/watch.h"
 #include "sluice.h"
 
@@ -75,6 +76,7 @@ static int dispatch(const struct cli_command *c, int argc, char **argv)
         case CLI_EXTEND:
         case CLI_RELEASE:
         case CLI_HOLD: return cli_script(c, argc, argv);
+        case CLI_TOP: return cli_top(c, argc, argv);
         case CLI_BENCH: return cli_bench(c, argc, argv);
         case CLI_HELP:
         case CLI_VERSION: return plain_command(c, argc, argv);

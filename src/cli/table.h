@@ -39,6 +39,7 @@ enum cli_id {
     CLI_EXTEND,
     CLI_RELEASE,
     CLI_HOLD,
+    CLI_TOP,
     CLI_BENCH,
     CLI_HELP,
     CLI_VERSION,
@@ -85,6 +86,7 @@ enum {
     CLI_OPT_DURATION,
     CLI_OPT_PIPELINE,
     CLI_OPT_PREFIX,
+    CLI_OPT_ONCE,
     CLI_OPT_HELP,
     CLI_OPT_SETTINGS = 512, /* Add the index of the setting in cli_settings. */
 };

@@ -14,7 +14,7 @@ from tap import check, check_that, main, test, test_of
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PAGES = ("sluice.1", "sluice-run.1", "sluice-canal.1", "sluice-serve.1", "sluice-store.1",
          "sluice-journal.1", "sluice-do.1", "sluice-ops.1",
-         "sluice-acquire.1", "sluice-bench.1")
+         "sluice-acquire.1", "sluice-bench.1", "sluice-top.1")
 CFLAGS = ("-std=gnu11", "-D_GNU_SOURCE", "-O1")
 
 
@@ -76,7 +76,7 @@ def of_man(pages):
     for page, text in pages.items():
         command = {"sluice.1": "help", "sluice-run.1": "run",
                    "sluice-serve.1": "serve", "sluice-do.1": "do",
-                   "sluice-bench.1": "bench"}.get(page)
+                   "sluice-bench.1": "bench", "sluice-top.1": "top"}.get(page)
         for line in text.splitlines():
             if line.startswith((".Ss canal ", ".Ss store ", ".Ss journal ")) or (
                     page == "sluice-ops.1" and line.startswith(".Ss ")) or (
@@ -190,7 +190,7 @@ def man_pages_name_every_command_and_what_it_does(t):
 def man_pages_have_every_exit_status_of_help(t):
     every = exits_of_page("sluice.1")
     for command, page in (("run", "sluice-run.1"), ("do", "sluice-do.1"),
-                          ("bench", "sluice-bench.1"),
+                          ("bench", "sluice-bench.1"), ("top", "sluice-top.1"),
                           ("store check", "sluice-store.1"),
                           ("journal show", "sluice-journal.1")):
         statuses = re.findall(r"^ +(\d+)(?:\+n)?  \S", t.sluice("help", *command.split()).out, re.M)
@@ -285,7 +285,7 @@ def examples_work(t, page):
     path = t.path("bin") + ":" + os.environ["PATH"]
     variables = {"PATH": path, "SHELL": "/bin/sh"}
     if page in ("sluice-do.1", "sluice-ops.1", "sluice-run.1", "sluice-acquire.1",
-                "sluice-bench.1"):
+                "sluice-bench.1", "sluice-top.1"):
         if page != "sluice-run.1":
             variables["SLUICE_SERVER"] = "unix:" + t.path("socket")
         s = t.start(server(), "--port", "0", "--socket", t.path("socket"))
@@ -308,7 +308,7 @@ def examples_work(t, page):
         p = t.run("sh", "-c", line, env=variables)
         check((p.status, p.err), (0, ""), line)
         check_that(any(word in line for word in ("echo", "canal", "sluice do", "fence=$("))
-                   or page in ("sluice-ops.1", "sluice-bench.1")
+                   or page in ("sluice-ops.1", "sluice-bench.1", "sluice-top.1")
                    or t.read("ran") != before, "it ran something: " + line)
 
 
