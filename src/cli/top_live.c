@@ -321,13 +321,19 @@ static void type_filter(struct ui *ui, int key)
     }
 }
 
+static void go_back(struct ui *ui)
+{
+    struct top_view *v = &ui->view;
+    if (v->page == TOP_DETAIL) set_detail(ui, NULL);
+    else v->page = v->want.detail != NULL ? TOP_DETAIL : TOP_LIST;
+}
+
 static void on_enter(struct ui *ui)
 {
     const struct top_update *u = ui->update;
-    if (ui->view.page == TOP_LIST) {
-        if (u != NULL && ui->view.selected < u->count)
-            set_detail(ui, &u->locks[ui->view.selected]);
-    } else set_detail(ui, NULL);
+    if (ui->view.page != TOP_LIST) go_back(ui);
+    else if (u != NULL && ui->view.selected < u->count)
+        set_detail(ui, &u->locks[ui->view.selected]);
 }
 
 static void on_key(struct ui *ui, int key)
@@ -357,12 +363,13 @@ static void on_key(struct ui *ui, int key)
             v->paused = !v->paused;
             tell_paused(ui);
             return;
-        case '?': v->page = v->page == TOP_HELP ? TOP_LIST : TOP_HELP; return;
+        case '?':
+            if (v->page == TOP_HELP) go_back(ui);
+            else v->page = TOP_HELP;
+            return;
         case '\r':
         case '\n': on_enter(ui); return;
-        case KEY_ESCAPE:
-            if (v->page != TOP_LIST) set_detail(ui, NULL);
-            return;
+        case KEY_ESCAPE: go_back(ui); return;
         case KEY_UP: move_by(ui, 1, false); return;
         case KEY_DOWN: move_by(ui, 1, true); return;
         case KEY_PAGE_UP: move_by(ui, page, false); return;
