@@ -232,13 +232,10 @@ void cli_put_client(FILE *out, const struct sluice_reply *map)
     fputc(')', out);
 }
 
-/* A longer time means that there is no limit: the library sends such a timeout for SLUICE_FOREVER. */
-#define NO_LIMIT_MS (INT64_C(100) * 365 * 86400 * 1000)
-
 void cli_put_ms(FILE *out, int64_t ms)
 {
     char text[32];
-    if (ms < 0 || ms > NO_LIMIT_MS) fputc('-', out);
+    if (ms < 0 || ms > CLI_NO_LIMIT_MS) fputc('-', out);
     else if (ms < 1000) fprintf(out, "%" PRId64 " ms", ms);
     else fputs(cli_format_duration(ms, text, sizeof text), out);
 }

@@ -83,6 +83,10 @@ const struct sluice_reply *cli_field_list(const struct sluice_reply *map,
  * (10.0.0.7:51152)" if it has no name. */
 void cli_put_client(FILE *out, const struct sluice_reply *map);
 
+/* A longer time means that there is no limit: the library sends such a timeout for
+ * SLUICE_FOREVER. */
+#define CLI_NO_LIMIT_MS (INT64_C(100) * 365 * 86400 * 1000)
+
 /* Print a duration in ms: "350 ms", "12 s", "5 min"; "-" if it is negative. */
 void cli_put_ms(FILE *out, int64_t ms);
 

@@ -297,6 +297,7 @@ static bool take_party(struct top_detail *d, const struct sluice_reply *r, bool 
     p->priority = cli_field_number(r, "priority", 0);
     p->since_ms = cli_field_number(r, waits ? "waited_ms" : "held_ms", 0);
     p->left_ms = cli_field_number(r, waits ? "left_ms" : "lease_ms", -1);
+    if (p->left_ms > CLI_NO_LIMIT_MS) p->left_ms = -1;
     if (waits) {
         copy_of(r, "reason", p->text, sizeof p->text);
         return true;

@@ -313,6 +313,20 @@ def enter_shows_the_holders_and_waiters_of_a_lock(t):
 
 
 @test
+def a_wait_without_a_timeout_has_no_time_left(t):
+    s, a = serve(t).with_clients(1)
+    a("ACQUIRE", "db")
+    p = t.begin("run", "--server", at(s), "db", "--", "true")
+    s.until_waiting("db", 1)
+    top = top_of(t, s, columns=200)
+    top.expect(r"^db +1/1 +1 ")
+    top.type("\r")
+    top.expect(r"^waits true\[\d+\]@\S+ \(127\.0\.0\.1:\d+\)  \d+ s  full:")
+    top.quit()
+    p.kill(signal.SIGTERM)
+
+
+@test
 def the_detail_of_a_lock_with_many_waiters_scrolls(t):
     s, a = serve(t).with_clients(1)
     a("ACQUIRE", "db", "LEASE", "1h")
