@@ -43,7 +43,9 @@ struct top_lock {
 
     bool explained;    /* The next two are known. */
     uint64_t capacity; /* As the oldest holder or waiter has declared it. */
-    int64_t lease_ms;  /* Of the oldest holder; -1: no lease. */
+    bool
+        lease_known; /* Not if another holder followed before the lock was explained. */
+    int64_t lease_ms; /* Of the oldest holder; -1: no lease. */
 };
 
 /* A holder or a waiter of the lock that is shown in detail. */

@@ -218,7 +218,9 @@ static const char *cell(const struct top_lock *l, enum column c, char out[LINE_S
         case WAITED: text = time_of(l->waited_ms, out); break;
         case HOLDER: text = holder_of(l, out); break;
         case SINCE: text = time_of(l->held_ms, out); break;
-        case LEASE: text = time_of(l->lease_ms, out); break;
+        case LEASE:
+            text = l->holders > 0 && !l->lease_known ? "?" : time_of(l->lease_ms, out);
+            break;
         case COLUMNS:
         default: text = ""; break;
     }
@@ -601,7 +603,7 @@ static void json_lock(FILE *out, const struct top_lock *l)
         json_text(out, "address", l->address);
         fprintf(out, ",\"fence\":%" PRIu64 ",\"held_ms\":%" PRId64, l->fence,
                 l->held_ms);
-        if (l->explained) fprintf(out, ",\"lease_ms\":%" PRId64, l->lease_ms);
+        if (l->lease_known) fprintf(out, ",\"lease_ms\":%" PRId64, l->lease_ms);
         fputc('}', out);
     }
     fputc('}', out);

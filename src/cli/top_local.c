@@ -55,7 +55,7 @@ static bool take_key(struct top_source *s, struct top_update *u,
     l->held = k->held;
     l->holders = k->holders;
     l->waiters = k->waiters;
-    l->explained = true;
+    l->explained = l->lease_known = true;
     l->capacity = (uint64_t)k->capacity.per * k->capacity.buckets;
     take_times(s->canal, l, cli_wall_ms());
     return true;

@@ -248,7 +248,8 @@ static void take_explained(struct top_lock *l, const struct sluice_reply *r)
     bool held = holders != NULL && holders->count > 0;
     l->explained = true;
     /* The lock may have another holder by now. */
-    if (held && count_of(&holders->items[0], "fence") == l->fence)
+    l->lease_known = held && count_of(&holders->items[0], "fence") == l->fence;
+    if (l->lease_known)
         l->lease_ms = cli_field_number(&holders->items[0], "lease_ms", -1);
     if (held) l->capacity = capacity_of(&holders->items[0]);
     else if (waiters != NULL && waiters->count > 0)
