@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """test_top.py SLUICE [--jobs N] [PATTERN...] - `sluice top`: what it shows on a terminal and
 elsewhere, its keys, and that it restores the terminal; against the server that was built next to
 SLUICE."""
