@@ -326,7 +326,7 @@ static struct timespec until_next(const struct child *c)
                              .tv_nsec = (long)(ms % 1000) * 1000000};
 }
 
-static void mind(struct child *c)
+static void supervise(struct child *c)
 {
     c->check_at_ms = c->guard != NULL ? c->guard->check_at(c->job->context)
                                       : cli_boot_ms() + CHECK_MS;
@@ -407,7 +407,7 @@ static struct cli_end run(struct child *c)
 {
     int failed = start(c);
     if (failed != 0) return (struct cli_end){.status = failed};
-    mind(c);
+    supervise(c);
     int e = failed_to_execute(c);
     if (c->lost) end_others(c);
     else if (e == 0 && check_lock(c)) /* Was the lock held until the command ended? */

@@ -20,7 +20,7 @@ static void put_field(FILE *out, const struct sluice_reply *map, const char *nam
     cli_put_line(out, text, n);
 }
 
-/* Print words for the fields of a map that are 1. */
+/* Print the names of the fields that are 1. */
 static void put_flags(FILE *out, const struct sluice_reply *map,
                       const char *const *flags)
 {

@@ -17,8 +17,8 @@ enum cli_colour {
     CLI_MAGENTA,
 };
 
-/* Return whether standard output shows colours: it is a terminal, NO_COLOR is not set, and TERM
- * is neither empty nor "dumb". */
+/* Return whether standard output shows colours: it is a terminal, NO_COLOR is not set or
+ * empty, and TERM is neither empty nor "dumb". */
 bool cli_has_colours(void);
 
 /* Begin or end (with CLI_PLAIN) a colour on standard output, if it shows colours. */
@@ -50,7 +50,8 @@ void cli_grid_row(struct cli_grid *g, enum cli_colour colour);
  * to print, on one line. The stream is valid until the next call with this grid. */
 FILE *cli_grid_cell(struct cli_grid *g);
 
-/* Print the titles and all rows, without columns that are empty in all rows. Returns false if out of memory; then it has printed nothing. */
+/* Print the titles and all rows, without columns that are empty in all rows. Returns false if out of
+ * memory; then it has printed nothing. */
 bool cli_grid_print(struct cli_grid *g);
 
 #endif /* SL_CLI_GRID_H */

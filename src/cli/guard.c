@@ -96,7 +96,7 @@ static void report_lost(void *context, bool ended)
     cli_message("lost the lock \"%s\": %s; %s",
                 cli_safe_text(x->g->keys, shown, sizeof shown), reason_of(loss),
                 ended ? "the command has already ended" : "stopping the command");
-    cli_tell_wrapper(x->g->wrapper, CLI_WORD_LOST);
+    cli_tell_wrapper(x->g->wrapper, CLI_NOTICE_LOST);
 }
 
 /* --- The command ------------------------------------------------------------ */
@@ -132,7 +132,7 @@ static bool stop(void *context, int sig, bool job)
     const struct guard *x = context;
     if (getppid() != x->g->wrapper) return false;
     cli_tell_wrapper(x->g->wrapper,
-                     CLI_WORD_STOP + sig + (job ? CLI_WORD_STOP_JOB : 0));
+                     CLI_NOTICE_STOP + sig + (job ? CLI_NOTICE_STOP_JOB : 0));
     return true;
 }
 
@@ -156,7 +156,7 @@ void cli_kill_descendants(pid_t root, const pid_t *except)
 }
 
 /* The command has ended, but descendants still run: hold the locks until they have ended, too. */
-static void mind_others(struct guard *x)
+static void await_others(struct guard *x)
 {
     sigset_t heeded;
     bool asked = false;
@@ -180,7 +180,7 @@ static void mind_others(struct guard *x)
     }
 }
 
-/* Do without what fails: the guard works, but may be late if the machine has no memory or no
+/* Ignore failures: the guard still works, but may be late if the machine has no memory or no
  * processor time. */
 static void prepare(struct guard *x)
 {
@@ -204,7 +204,7 @@ void cli_guard(struct cli_guard *g)
                                           .send = send,
                                           .kill_all = kill_all,
                                           .stop = stop,
-                                          .not_stopped = CLI_SIGNAL_WORD,
+                                          .not_stopped = CLI_SIGNAL_NOTICE,
                                           .in_child = in_child,
                                           .wake = CLI_SIGNAL_WAKE,
                                           .mask = g->mask,
@@ -220,12 +220,12 @@ void cli_guard(struct cli_guard *g)
     s->end = cli_child_guarded(&job);
     atomic_store_explicit(&s->phase, CLI_PHASE_ENDED, memory_order_release);
     if (!g->close && send(&x, 0) > 0) {
-        /* A pipe of the user must not stay open because of this process. */
+        /* Otherwise a process that reads from a pipe of the command would wait for us. */
         int null = open("/dev/null", O_RDWR | O_CLOEXEC);
         for (int fd = STDIN_FILENO; null >= 0 && fd <= STDERR_FILENO; fd++)
             dup2(null, fd);
-        cli_tell_wrapper(g->wrapper, CLI_WORD_ENDED);
-        mind_others(&x);
+        cli_tell_wrapper(g->wrapper, CLI_NOTICE_ENDED);
+        await_others(&x);
     }
     atomic_store_explicit(&s->phase, CLI_PHASE_DONE, memory_order_release);
 }

@@ -2,9 +2,9 @@
  * expires.
  *
  * The guard is the parent of the command, and inherits the orphans among its descendants. The
- * renewer writes into the shared page until when the locks are held. If that time comes, the
- * guard asks all descendants to stop, and then kills them until none is left. It needs no other
- * process for this: the renewer, the wrapper, the server and the network may all have failed. */
+ * renewer writes into the shared page when the leases expire. Shortly before that time, the guard
+ * sends SIGTERM to all descendants, and then kills them until none is left. It needs no other process
+ * for this: the renewer, the wrapper, the server and the network may all have failed. */
 #ifndef SL_CLI_GUARD_H
 #define SL_CLI_GUARD_H
 
@@ -19,7 +19,7 @@ struct cli_guard {
     const char *keys; /* For messages. */
     char **argv;      /* The command. */
     int64_t grace_ms; /* From SIGTERM to SIGKILL, at most. */
-    bool close; /* The locks end with the command, even if descendants still run. */
+    bool close; /* Release the locks when the command ends, even if descendants run. */
     struct cli_terminal terminal;
     sigset_t mask;             /* The signal mask of the command. */
     struct sigaction on_child; /* Its SIGCHLD. */
@@ -28,8 +28,8 @@ struct cli_guard {
 /* Do the work of the guard, in a process of its own. */
 void cli_guard(struct cli_guard *g);
 
-/* Ask all descendants of a process that are not excepted to stop, and kill them until none is left.
- * Reaps children of this process meanwhile. */
+/* Kill the descendants of `root`, except the processes of `except` (which ends with 0) and their
+ * descendants, until none is left. Also reaps children of this process. */
 void cli_kill_descendants(pid_t root, const pid_t *except);
 
 #endif /* SL_CLI_GUARD_H */

@@ -142,7 +142,7 @@ static const struct {
      "  sluice drain 'db:*' off\n"
      "\nMore: man sluice-ops\n"},
     {CLI_NODES, "Exit status: 0, or",
-     "Name all nodes, to see what each of them says:\n"
+     "Show a cluster, and ask each of its nodes whether it is ready:\n"
      "  sluice nodes --server db1,db2,db3\n"
      "\nMore: man sluice-ops\n"},
     {CLI_READY, "Exit status: 0 if the server is ready, or",
@@ -180,8 +180,8 @@ static const struct {
      "  SLUICE_PASSWORD=... sluice do -h locks.example -p 5625 EXPLAIN backup\n"
      "\nMore, including a script that runs a job under a lock: man sluice-do\n"},
     {CLI_ACQUIRE, "Exit status: 0 if the lock was granted, or",
-     "In a script, also if the lock is taken, the server is down or sluice is "
-     "missing:\n"
+     "In a script; the first line ends it if the lock is not granted for any "
+     "reason:\n"
      "  lock=$(sluice acquire --shell --lease 60s backup) || exit\n"
      "  eval \"$lock\"\n"
      "  ...\n"
@@ -190,12 +190,12 @@ static const struct {
      "  sluice release\n"
      "\nMore: man sluice-acquire\n"},
     {CLI_EXTEND, "Exit status: 0 if the lease was extended, or",
-     "Without KEY and FENCE, the variables that sluice acquire has set name the lock.\n"
+     "Without KEY and FENCE, the variables that sluice acquire or sluice hold has set "
+     "name the lock.\n"
      "\nMore: man sluice-acquire\n"},
     {CLI_RELEASE, "Exit status: 0 if the lock was held and is now released, or",
-     "Without KEY and FENCE, the variables that sluice acquire or hold has set name "
-     "the "
-     "lock.\n"
+     "Without KEY and FENCE, the variables that sluice acquire or sluice hold has set "
+     "name the lock.\n"
      "\nMore: man sluice-acquire\n"},
     {CLI_HOLD, "Exit status: 0 if the lock was granted and later released, or",
      "In a script; the lock is released when the script ends:\n"

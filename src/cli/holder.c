@@ -34,12 +34,12 @@ struct holder {
     struct sluice_grant grant;
     int signals; /* Receives the signals that end this process. */
     int followed; /* Becomes readable when the script has ended; -1: it is not followed. */
-    int front;    /* The process that the script has started; -1: this process. */
+    int front;    /* A socket to the process in the foreground; -1: none. */
     bool background, done, lost;
     int status; /* Of the call that is done. */
     enum sluice_event_type why;
 
-    /* Why to end; see wait_once(). */
+    /* Reasons to end, which wait_once() finds. */
     bool script_ended, front_ended, writable;
     int sig;
 };
@@ -111,9 +111,11 @@ static void on_event(void *arg, const struct sluice_event *e)
 static const char *reason_of(enum sluice_event_type why)
 {
     switch (why) {
-        case SLUICE_EVENT_STOLEN: return "a client with a higher priority has it";
-        case SLUICE_EVENT_BROKEN: return "an operator or another client has ended it";
-        case SLUICE_EVENT_UNREACHABLE: return "no server answers";
+        case SLUICE_EVENT_STOLEN: return "a client with a higher priority has taken it";
+        case SLUICE_EVENT_BROKEN:
+            return "an operator has revoked it, or another client has released it";
+        case SLUICE_EVENT_UNREACHABLE:
+            return "no server answers, so its lease cannot be extended";
         default: return "its lease was not extended in time";
     }
 }
@@ -128,7 +130,7 @@ static int report_lost(const struct holder *x)
 
 /* --- Waiting ------------------------------------------------------------------------ */
 
-/* Read from the process that the script has started: a byte before it prints the result. */
+/* Read from the process in the foreground, which sends a byte before it prints the result. */
 static void hear_front(struct holder *x)
 {
     char byte;
@@ -188,7 +190,8 @@ static void acquire(struct holder *x)
     start(x);
     while (!x->done || (whole && x->status == SLUICE_EMAJORITY)) {
         if (x->done) {
-            /* It has no counting locks, which the whole capacity would exclude. */
+            /* A majority cluster has no counting locks, which the whole capacity would
+             * exclude. */
             whole = false;
             x->request.per = x->request.units = 0;
             start(x);
@@ -232,7 +235,7 @@ static int release(struct holder *x)
     return x->status == SLUICE_ELOST ? CLI_EXIT_LOST : CLI_EXIT_UNAVAILABLE;
 }
 
-/* --- Telling ------------------------------------------------------------------------ */
+/* --- Printing the result -------------------------------------------------------------- */
 
 static struct cli_shell_lock lock_of(const struct cli_script *o, uint64_t fence)
 {
@@ -242,7 +245,7 @@ static struct cli_shell_lock lock_of(const struct cli_script *o, uint64_t fence)
                                    .lease_ms = o->want.lease_ms};
 }
 
-/* Tell the script that the lock is granted. Returns 0, or an exit status. */
+/* Print the result, or let the process in the foreground print it. Returns 0, or an exit status. */
 static int tell(struct holder *x)
 {
     char name[CLI_HOLDER_NAME_SIZE];
@@ -329,12 +332,13 @@ static int follow(struct holder *x)
     if (x->followed < 0 && errno == ESRCH)
         return cli_usage_error("--pid: there is no process %d", (int)pid);
     if (x->followed < 0) return cannot("follow a process");
-    /* If the parent has ended, its number may belong to another process. */
+    /* If the parent has ended, another process may have its process id. */
     if (x->o->pid == 0 && getppid() != parent) x->script_ended = true;
     return 0;
 }
 
-/* Leave the session of the script, and close its files: $(...) waits until its pipe is closed. */
+/* Leave the session of the script, and close its files: a shell waits until the pipe of $(...) is
+ * closed. */
 static void detach(struct holder *x)
 {
     int low = x->front < x->followed ? x->front : x->followed;

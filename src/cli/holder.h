@@ -1,5 +1,5 @@
-/* holder.h - acquires the lock of `sluice acquire` and `sluice hold`, and extends its lease while the
- * script lives. */
+/* holder.h - acquires the lock of `sluice acquire` and `sluice hold`. For `hold`, it also extends the
+ * lease until the script ends. */
 #ifndef SL_CLI_HOLDER_H
 #define SL_CLI_HOLDER_H
 
@@ -7,7 +7,7 @@
 
 #include "cli/script.h"
 
-/* The name of the process that extends a lease, for the kernel. */
+/* Return the name of the process that extends a lease, as /proc and ps(1) show it. */
 #define CLI_HOLDER_NAME_SIZE 16
 const char *cli_holder_name(uint64_t fence, char out[CLI_HOLDER_NAME_SIZE]);
 

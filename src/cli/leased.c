@@ -18,8 +18,8 @@
 #include "cli/message.h"
 #include "cli/text.h"
 
-/* How often to check that the guard works. It is late after this part of the time that the lease
- * allows for killing. */
+/* How often to check that the guard works. The wrapper kills the command if the guard has not done
+ * so when this part of the time between kill_at_ms and the expiry has passed. */
 #define CHECK_MS 500
 #define GUARD_LATE 4
 #define KILL_WAIT_MS 10
@@ -140,7 +140,7 @@ static int start_guard(struct wrapper *x)
     _exit(0);
 }
 
-/* Run a shell command of the user. Nobody waits for it. */
+/* Run a shell command of the user. No process waits for it. */
 static void run_hook(const struct wrapper *x, const char *hook)
 {
     if (hook == NULL) return;
@@ -181,25 +181,25 @@ static void on_child(struct wrapper *x)
 }
 
 /* Stop this process, or the whole job, because the command was stopped. */
-static void stop(const struct wrapper *x, int word)
+static void stop(const struct wrapper *x, int notice)
 {
-    bool job = (word & CLI_WORD_STOP_JOB) != 0;
-    int sig = word & (CLI_WORD_STOP - 1);
-    if (!cli_stop_job(sig, job)) kill(x->guard, CLI_SIGNAL_WORD);
+    bool job = (notice & CLI_NOTICE_STOP_JOB) != 0;
+    int sig = notice & (CLI_NOTICE_STOP - 1);
+    if (!cli_stop_job(sig, job)) kill(x->guard, CLI_SIGNAL_NOTICE);
 }
 
-static void on_word(struct wrapper *x, int word)
+static void on_notice(struct wrapper *x, int notice)
 {
-    switch (word) {
-        case CLI_WORD_GRANTED: x->granted = true; return;
-        case CLI_WORD_ASKED: run_hook(x, x->o->on_asked); return;
-        case CLI_WORD_ENDED: x->ended = true; return;
-        case CLI_WORD_LOST:
+    switch (notice) {
+        case CLI_NOTICE_GRANTED: x->granted = true; return;
+        case CLI_NOTICE_ASKED: run_hook(x, x->o->on_asked); return;
+        case CLI_NOTICE_ENDED: x->ended = true; return;
+        case CLI_NOTICE_LOST:
             x->lost = true;
             run_hook(x, x->o->on_lost);
             return;
         default:
-            if (word > CLI_WORD_STOP) stop(x, word);
+            if (notice > CLI_NOTICE_STOP) stop(x, notice);
     }
 }
 
@@ -238,16 +238,16 @@ static bool has_given_up(const struct wrapper *x)
            CLI_CLAIM_GIVEN_UP;
 }
 
-/* Wait for the locks once. Returns whether they are granted, or were and have been given up; if
- * not, sets the exit status. May not return. */
+/* Wait for the locks once. Returns true if they were granted; the renewer may have given them up
+ * since. Otherwise sets the exit status and returns false, or ends this process with a signal. */
 static bool wait_once(struct wrapper *x, int *exit_status)
 {
     siginfo_t info;
     while (!x->granted && x->renewer != 0 && x->quit == 0) {
         int sig = next_signal(x, CHECK_MS, &info);
         if (sig == SIGCHLD) on_child(x);
-        else if (sig != CLI_SIGNAL_WORD) on_signal_in_wait(x, sig);
-        else if (info.si_pid == x->renewer) on_word(x, info.si_value.sival_int);
+        else if (sig != CLI_SIGNAL_NOTICE) on_signal_in_wait(x, sig);
+        else if (info.si_pid == x->renewer) on_notice(x, info.si_value.sival_int);
     }
     if (x->quit != 0) {
         if (x->renewer != 0) kill(x->renewer, SIGTERM);
@@ -286,15 +286,15 @@ static bool wait_for_locks(struct wrapper *x, int *exit_status)
 
 /* --- While the command runs ---------------------------------------------------- */
 
-/* When to do the work of the guard, if it has not done it. */
+/* When to kill the command if the guard has not done so. */
 static int64_t replace_at(const struct wrapper *x)
 {
     return atomic_load_explicit(&x->shared->kill_at_ms, memory_order_acquire) +
            x->o->lease.kill_margin_ms / GUARD_LATE;
 }
 
-/* If the guard does not do its work, because it was killed or is stopped, kill the command in its
- * place. Returns whether that was necessary. */
+/* If the guard was killed or is stopped, kill the command in its place. Returns whether that was
+ * necessary. */
 static bool replaced_guard(struct wrapper *x)
 {
     struct cli_shared *s = x->shared;
@@ -318,7 +318,7 @@ static int end(struct wrapper *x)
     return cli_end_alike(&x->shared->end);
 }
 
-static int mind(struct wrapper *x)
+static int supervise(struct wrapper *x)
 {
     siginfo_t info;
     for (;;) {
@@ -328,7 +328,7 @@ static int mind(struct wrapper *x)
                               : left < CHECK_MS   ? left
                                                   : CHECK_MS,
                               &info);
-        if (sig == CLI_SIGNAL_WORD) on_word(x, info.si_value.sival_int);
+        if (sig == CLI_SIGNAL_NOTICE) on_notice(x, info.si_value.sival_int);
         else if (sig == SIGCHLD) on_child(x);
         else if (sig != 0) kill(x->guard, sig);
         if (replaced_guard(x)) {
@@ -338,7 +338,7 @@ static int mind(struct wrapper *x)
         }
         if (x->guard_ended) {
             while ((sig = next_signal(x, 0, &info)) != 0)
-                if (sig == CLI_SIGNAL_WORD) on_word(x, info.si_value.sival_int);
+                if (sig == CLI_SIGNAL_NOTICE) on_notice(x, info.si_value.sival_int);
             return end(x);
         }
         /* The guard and the renewer hold the locks for the other processes. */
@@ -354,7 +354,7 @@ static int mind(struct wrapper *x)
 static int prepare(struct wrapper *x)
 {
     const struct sigaction usual = {.sa_handler = SIG_DFL};
-    sigset_t word;
+    sigset_t notices;
     x->shared = mmap(NULL, sizeof *x->shared, PROT_READ | PROT_WRITE,
                      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (x->shared == MAP_FAILED) return cannot("map memory");
@@ -363,12 +363,12 @@ static int prepare(struct wrapper *x)
     x->terminal = cli_terminal_open();
     cli_heed_signals(&x->heeded, &x->mask);
     sigaction(SIGCHLD, &usual, &x->on_child);
-    sigemptyset(&word);
-    sigaddset(&word, CLI_SIGNAL_WORD);
-    sigaddset(&word, CLI_SIGNAL_WAKE); /* In the guard. */
-    sigaddset(&word, SIGTTIN);
-    sigprocmask(SIG_BLOCK, &word, NULL);
-    sigaddset(&x->heeded, CLI_SIGNAL_WORD);
+    sigemptyset(&notices);
+    sigaddset(&notices, CLI_SIGNAL_NOTICE);
+    sigaddset(&notices, CLI_SIGNAL_WAKE); /* In the guard. */
+    sigaddset(&notices, SIGTTIN);
+    sigprocmask(SIG_BLOCK, &notices, NULL);
+    sigaddset(&x->heeded, CLI_SIGNAL_NOTICE);
     return 0;
 }
 
@@ -380,7 +380,7 @@ int cli_leased(const struct cli_leased *o)
     if (status != 0 || !wait_for_locks(&x, &status)) return status;
     if (o->verbose) {
         char shown[CLI_SAFE_SIZE];
-        cli_message("getting the lock took %.3f seconds",
+        cli_message("acquiring the lock took %.3f seconds",
                     (double)(cli_boot_ms() - began) / 1000);
         cli_message("executing %s", cli_safe_text(o->argv[0], shown, sizeof shown));
     }
@@ -391,5 +391,5 @@ int cli_leased(const struct cli_leased *o)
         await_renewer(&x);
         return status;
     }
-    return mind(&x);
+    return supervise(&x);
 }

@@ -12,7 +12,7 @@ struct cli_leased {
     struct cli_lease_request lease;
     char **argv; /* The command. */
     int64_t grace_ms;
-    bool close; /* The locks end with the command, even if descendants still run. */
+    bool close; /* Release the locks when the command ends, even if descendants run. */
     bool verbose;
     const char *on_lost; /* Shell commands; NULL: none. */
     const char *on_asked;

@@ -14,8 +14,9 @@
 #include "cli/text.h"
 
 #define PAGE "1000" /* COUNT: the number of locks that the server visits for a page. */
-#define LOCKS_MAX 200000u /* The list ends after this number of locks, */
-#define PAGES_MAX 100000u /* and after this number of pages. */
+/* The list ends after this number of locks or pages, even if the server sends more. */
+#define LOCKS_MAX 200000u
+#define PAGES_MAX 100000u
 
 struct list {
     struct sluice_reply **pages;       /* Owned. */
@@ -67,8 +68,7 @@ static void put_key(FILE *out, const struct sluice_reply *lock)
     cli_put_line(out, key, n);
 }
 
-/* Print the keys of a page at once, so that a completion that does not wait for all of them has
- * some. */
+/* Print the keys of each page at once, so that a completion whose timeout is shorter shows some. */
 static void put_keys(const struct sluice_reply *page)
 {
     cli_ops_no_deadline(); /* A process that reads the keys may be slow. */
@@ -210,8 +210,9 @@ static int print(const struct cli_ops *o, struct list *l)
     if (o->json) print_json(o, l);
     int failed = o->json || o->quiet ? 0 : print_table(l);
     if (l->cut && !o->json)
-        cli_message("only the first %zu locks are listed; use PATTERN to list fewer",
-                    l->lock_count);
+        cli_message(
+            "listed %zu locks, but there are more; use PATTERN to select some of them",
+            l->lock_count);
     return cli_flush_output(failed);
 }
 

@@ -61,9 +61,9 @@ static int read_info(struct cli_ops *o, const char *section, struct sluice_reply
 struct probe {
     char address[CLI_ADDRESS_SIZE];
     bool ready;
-    int64_t node;             /* 0: not known, or not a node of a cluster. */
-    int64_t version;          /* Of the membership; 0: not known. */
-    int64_t keeper, term;     /* What it knows; 0: no keeper, or not known. */
+    int64_t node;             /* 0: unknown, or not a node of a cluster. */
+    int64_t version;          /* Of the membership; 0: unknown. */
+    int64_t keeper, term;     /* What it knows; 0: no keeper, or unknown. */
     char reason[REASON_SIZE]; /* Why it is not ready. */
     int status;               /* The exit status of `ready`. */
 };
@@ -235,9 +235,9 @@ static void print_heading(const struct view *v)
                info_number(v->keeper, "term"),
                info_number(v->keeper, "keeper_reachable") != 0
                    ? ""
-                   : ", which this node cannot reach");
+                   : " (this node cannot reach it)");
     if (silent_ms > 0) {
-        fputs("this node does not vote for at most another ", stdout);
+        fputs("this node does not vote for up to ", stdout);
         cli_put_ms(stdout, silent_ms);
         putchar('\n');
     }
@@ -320,7 +320,7 @@ static bool print_tables(const struct view *v)
     putchar('\n');
     printed = g != NULL && cli_grid_print(g);
     cli_grid_free(g);
-    if (!agree(v)) puts("the servers do not agree");
+    if (!agree(v)) puts("the servers report different memberships or keepers");
     return printed;
 }
 

@@ -229,7 +229,8 @@ int cli_priority(const char *value, int32_t *out)
     uint64_t n;
     bool negative = value[0] == '-';
     if (!cli_number(value + negative, 0, INT32_MAX, &n))
-        return cli_bad_value("--priority", value, "a whole number");
+        return cli_bad_value("--priority", value,
+                             "an integer from -2147483647 to 2147483647");
     *out = negative ? -(int32_t)n : (int32_t)n;
     return 0;
 }

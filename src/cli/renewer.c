@@ -32,7 +32,8 @@
 /* How long a wrapper that is stopped can have the locks without running the command. */
 #define UNUSED_MS 1000
 
-/* If a lease that is not extended ends this part of a lease before --max-hold, that is the reason. */
+/* If a lease was not extended and --max-hold ends within this part of a lease, then --max-hold is the
+ * reason. */
 #define MAX_HOLD_PART 4
 
 #define NAMED_MAX 3u /* The maximum number of holders that a message names. */
@@ -66,7 +67,7 @@ struct renewer {
 static enum cli_loss loss_of(const struct renewer *x, enum sluice_event_type type)
 {
     int64_t most = x->request.max_hold_ms;
-    /* The library counts from before the request; so allow for the time of the request. */
+    /* The library counts from before the request, so allow for the time that it took. */
     bool held_long = most > 0 && cli_boot_ms() + x->request.margin_ms +
                                          x->request.lease_ms / MAX_HOLD_PART >=
                                      x->granted_at_ms + most;
@@ -93,7 +94,7 @@ static void on_asked(struct renewer *x, const struct sluice_event *e)
         cli_message("a client with a higher priority needs \"%s\"; the lease cannot be "
                     "extended, and expires in %s",
                     key, left);
-    cli_tell_wrapper(x->wrapper, CLI_WORD_ASKED);
+    cli_tell_wrapper(x->wrapper, CLI_NOTICE_ASKED);
 }
 
 /* A thread of the library calls this. When it returns, the library releases the other locks, so
@@ -139,9 +140,9 @@ static void *acquire(void *arg)
     return NULL;
 }
 
-/* Take the lowest free number of a slot, from 1 to the capacity. A number is a lock of its own, whose
- * key is derived from the key. Right after a holder has failed, its number may be taken for longer
- * than its unit, so try until a lease has passed. */
+/* Take the lowest free slot number, from 1 to the capacity. Each number is a lock of its own, whose
+ * key is derived from the key of the run. Right after a holder has failed, its number may be taken
+ * for longer than its unit, so try for the time of two leases. */
 static int take_slot(struct renewer *x)
 {
     uint64_t capacity = (uint64_t)x->request.per * x->request.buckets;
@@ -334,7 +335,7 @@ static bool gives_up(const struct renewer *x)
            atomic_compare_exchange_strong(&x->shared->claim, &none, CLI_CLAIM_GIVEN_UP);
 }
 
-/* A pipe of the user must not stay open because of this process. */
+/* Replace a stream by /dev/null: a process that reads from this pipe must not wait for us. */
 static void leave_stream(int fd)
 {
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -449,7 +450,7 @@ int cli_renewer(const struct cli_lease_request *r, struct cli_shared *shared,
     for (size_t i = 0; i < r->count; i++)
         shared->fences[i] = sluice_locks_fence(x->locks, i);
     copy_expiry(x);
-    cli_tell_wrapper(wrapper, CLI_WORD_GRANTED);
+    cli_tell_wrapper(wrapper, CLI_NOTICE_GRANTED);
     renew(x);
     end_callbacks(x);
     /* If the wrapper and the guard were killed while the command ran, descendants may still run:

@@ -16,7 +16,7 @@ struct cli_lease_request {
     const char *const *keys;
     size_t count;                  /* Of keys: 1 to SLUICE_KEYS_AT_ONCE_MAX. */
     struct sluice_request request; /* Without callbacks. */
-    int64_t kill_margin_ms;        /* From the last SIGKILL to the expiry of a lease. */
+    int64_t kill_margin_ms;        /* From the first SIGKILL to the expiry, at least. */
     bool quiet;
     bool whole;    /* Exclusive: the request has all units that a lock can have. */
     bool numbered; /* Take the number of a slot; only with one key. */

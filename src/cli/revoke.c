@@ -39,7 +39,7 @@ static int which_holder(const char *key, const struct sluice_reply *lock)
         fputc('\n', stderr);
     }
     return cli_usage_error("%" PRId64
-                           " clients hold %s; select one of them with --fence",
+                           " clients hold %s; choose one of them with --fence",
                            cli_field_number(lock, "holders_count", 0),
                            cli_safe_text(key, shown, sizeof shown));
 }

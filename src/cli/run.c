@@ -20,9 +20,8 @@
 #define LEASE_MS_DEFAULT 30000
 #define LEASE_MS_MIN 1000
 
-/* The time for which the processes of the command can be killed before a lease expires: this part
- * of the lease, within limits. SIGTERM comes earlier by the grace period, at most a quarter of the
- * lease. */
+/* SIGKILL comes this part of the lease before it expires, within limits. SIGTERM comes earlier, by
+ * the grace period, which is at most a quarter of the lease. */
 #define KILLS_PER_LEASE 10
 #define KILL_MS_MIN 100
 #define KILL_MS_MAX 2000
@@ -49,8 +48,7 @@ struct run_options {
     struct sluice_request want;
     bool local;
     const char *on_lost, *on_asked;
-    const char
-        *only_local; /* The last option that only local locks have; NULL: none. */
+    const char *only_local;  /* The last option for local locks only; NULL: none. */
     const char *only_server; /* The same for locks on a server. */
 };
 
@@ -58,6 +56,7 @@ struct run_options {
 
 static int add_key(struct run_options *o, const char *key)
 {
+    char shown[CLI_SAFE_SIZE];
     size_t n = strlen(key);
     if (n == 0) return cli_usage_error("KEY must not be empty");
     if (n > SLUICE_KEY_BYTES_MAX)
@@ -65,7 +64,8 @@ static int add_key(struct run_options *o, const char *key)
                                SLUICE_KEY_BYTES_MAX);
     for (size_t i = 0; i < o->count; i++)
         if (strcmp(o->keys[i], key) == 0)
-            return cli_usage_error("-k: the same key twice");
+            return cli_usage_error("-k: duplicate key \"%s\"",
+                                   cli_safe_text(key, shown, sizeof shown));
     if (o->count == SLUICE_KEYS_AT_ONCE_MAX)
         return cli_usage_error("too many keys (maximum %u)", SLUICE_KEYS_AT_ONCE_MAX);
     o->keys[o->count++] = key;
@@ -239,12 +239,12 @@ static int choose_place(const struct run_options *o, bool *server)
         return cli_usage_error("%s is for local locks only; use --local, or remove it",
                                o->only_local);
     if (!*server && o->only_server != NULL)
-        return cli_usage_error("%s is for locks on a server; name it with --server or "
-                               "SLUICE_SERVER",
+        return cli_usage_error("%s is for locks on a server; name the server with "
+                               "--server or SLUICE_SERVER",
                                o->only_server);
     if (!*server && o->count > 1)
-        return cli_usage_error("several keys are for locks on a server; name it with "
-                               "--server or SLUICE_SERVER");
+        return cli_usage_error("several keys are for locks on a server; name the "
+                               "server with --server or SLUICE_SERVER");
     return 0;
 }
 
@@ -388,7 +388,7 @@ static int run(const struct run_options *o)
     clock_gettime(CLOCK_MONOTONIC, &b);
     if (o->verbose) {
         char shown[CLI_SAFE_SIZE];
-        cli_message("getting the lock took %.6f seconds",
+        cli_message("acquiring the lock took %.6f seconds",
                     (double)(b.tv_sec - a.tv_sec) +
                         (double)(b.tv_nsec - a.tv_nsec) / 1e9);
         cli_message("executing %s", cli_safe_text(o->argv[0], shown, sizeof shown));

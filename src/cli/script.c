@@ -26,7 +26,7 @@
 #define MARGINS_PER_LEASE 10
 #define MARGIN_MS_MAX 5000
 
-/* How long to wait until the holder that was killed has ended. */
+/* How long to wait for the end of the process that extended the lease. */
 #define HOLDER_MS 5000
 
 /* --- Results ------------------------------------------------------------------- */
@@ -82,12 +82,12 @@ int cli_script_print(struct cli_script *o, const struct cli_shell_lock *lock)
     return status;
 }
 
-/* End the command. In shell mode, whatever has happened, the text that the shell evaluates has the
- * same result as this process, and never means a lock that is not held. */
+/* End the command. With --shell, print a text that fails with the exit status of this process if no
+ * result was printed, so that a script never believes that it holds a lock that it does not hold. */
 static int conclude(struct cli_script *o, int status)
 {
     if (o->shell && !o->printed) {
-        /* Help is not a lock, and release alone ends with success here. */
+        /* --help has acquired no lock, so it fails. Only a release succeeds here. */
         if (status == 0 && !(o->id == CLI_RELEASE && o->forget))
             status = CLI_EXIT_USAGE;
         int failed = put(o, cli_shell_end(status, o->forget));
@@ -206,7 +206,8 @@ static int take_lock(struct cli_script *o, int argc, char **argv)
     int status = check_key(o->key);
     if (status != 0) return status;
     if (!cli_number(fence, 1, INT64_MAX, &o->fence))
-        return cli_usage_error("FENCE must be a number (got \"%s\")",
+        return cli_usage_error("FENCE must be a number from 1 to %lld (got \"%s\")",
+                               (long long)INT64_MAX,
                                cli_safe_text(fence, shown, sizeof shown));
     if (argc == 0) {
         o->until_ms = (int64_t)number_of("SLUICE_LOCK_UNTIL") * 1000;
@@ -231,7 +232,7 @@ static int report(struct cli_script *o, struct sluice *service, int status)
     sluice_error(service, error, sizeof error);
     switch (status) {
         case SLUICE_ELOST:
-            cli_message("\"%s\" is not held under fence %llu any more", key,
+            cli_message("\"%s\" is no longer held under fence %llu", key,
                         (unsigned long long)o->fence);
             o->forget = true;
             return CLI_EXIT_LOST;
@@ -305,7 +306,7 @@ static void end_holder(const struct cli_script *o)
         fclose(file);
     }
     name[strcspn(name, "\n")] = '\0';
-    /* Another process may have its number now. */
+    /* Another process may have this process id now. */
     if (strcmp(name, cli_holder_name(o->fence, wanted)) == 0 &&
         syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0) == 0) {
         struct pollfd p = {.fd = fd, .events = POLLIN};

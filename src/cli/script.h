@@ -17,15 +17,15 @@ struct cli_script {
     uint64_t fence;
     uint64_t per; /* 0: not given. */
     bool nonblock, quiet, shell, json;
-    bool kill;        /* If the lock is lost, kill the process that is followed. */
+    bool kill;        /* If the lock is lost, send SIGTERM to the process `pid`. */
     pid_t pid;        /* The process that hold follows; 0: the parent process. */
     int64_t until_ms; /* When the lease expires, as the environment says; 0: unknown. */
-    pid_t holder;     /* The process that extends the lease, likewise. */
+    pid_t holder;     /* The process that extends the lease, also from there. */
 
     int out;      /* Where the results go. */
     bool printed; /* The result of a success has been printed. */
     bool forget;  /* The lock is not held: the script must forget it. */
-    int sig;      /* The signal that ends this process at last; 0: none. */
+    int sig;      /* The signal that this process ends with; 0: none. */
 };
 
 int cli_script(const struct cli_command *command, int argc, char **argv);

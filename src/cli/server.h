@@ -53,7 +53,7 @@ int cli_server_exit_of(const char *error);
 
 /* A request for locks that has failed. */
 struct cli_refusal {
-    const char *keys; /* One, or several with commas between. */
+    const char *keys; /* One key, or several with commas between them. */
     int status;
     const char *error; /* The message of the server; "": none. */
     int64_t wait_ms;

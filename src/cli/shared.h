@@ -33,7 +33,7 @@ enum cli_loss {
 enum cli_claim {
     CLI_CLAIM_NONE,
     CLI_CLAIM_RUN,      /* The wrapper starts the guard. */
-    CLI_CLAIM_GIVEN_UP, /* The renewer has released the locks, and has ended. */
+    CLI_CLAIM_GIVEN_UP, /* The renewer releases the locks, and ends. */
 };
 
 /* What the guard has done. */
@@ -44,44 +44,45 @@ enum cli_phase {
 };
 
 struct cli_shared {
-    /* By the wrapper or the renewer, which changes it first. */
+    /* Written by the wrapper or by the renewer, whichever is first. */
     _Atomic int claim; /* An enum cli_claim. */
 
-    /* By the renewer. When to ask the descendants to stop, and when to kill them. Each only
-     * rises. */
+    /* Written by the renewer. */
+
+    /* When to send SIGTERM to the descendants, and when to kill them. Each only rises. */
     _Atomic int64_t ask_at_ms, kill_at_ms;
     _Atomic int loss;     /* An enum cli_loss. */
-    _Atomic bool refused; /* The locks were not granted; its exit status is ours. */
+    _Atomic bool refused; /* Not granted: `sluice run` exits as the renewer does. */
     uint32_t slot;        /* The number of the slot; 0: none. Set before GRANTED. */
     uint64_t
-        fences[SLUICE_KEYS_AT_ONCE_MAX]; /* In the order of the request. The same. */
+        fences[SLUICE_KEYS_AT_ONCE_MAX]; /* Of the keys in order. Set before GRANTED. */
 
-    /* By the guard; and by the wrapper when the guard has been killed. */
+    /* Written by the guard, or by the wrapper in its place. */
     _Atomic int phase; /* An enum cli_phase. */
     struct cli_end end;
     _Atomic pid_t guard; /* 0: not started. */
 };
 
-/* The signal that carries a word to the wrapper, and the one that wakes the guard. */
-#define CLI_SIGNAL_WORD SIGRTMIN
+/* The signal that carries a notice to the wrapper, and the signal that wakes the guard. */
+#define CLI_SIGNAL_NOTICE SIGRTMIN
 #define CLI_SIGNAL_WAKE (SIGRTMIN + 1)
 
-/* Words to the wrapper; the value of the signal. */
+/* Notices to the wrapper: the value of the signal. */
 enum {
-    CLI_WORD_GRANTED = 1, /* The renewer has acquired the locks. */
-    CLI_WORD_ASKED,       /* A client with a higher priority needs a lock. */
-    CLI_WORD_ENDED,       /* The command has ended, but descendants still run. */
-    CLI_WORD_LOST,        /* The locks are lost; the guard stops the command. */
-    CLI_WORD_STOP =
-        256, /* Stop with a signal: plus its number, plus CLI_WORD_STOP_JOB if the
-                             * whole process group is to stop. */
-    CLI_WORD_STOP_JOB = 1024,
+    CLI_NOTICE_GRANTED = 1, /* The renewer has acquired the locks. */
+    CLI_NOTICE_ASKED,       /* A client with a higher priority needs a lock. */
+    CLI_NOTICE_ENDED,       /* The command has ended, but descendants still run. */
+    CLI_NOTICE_LOST,        /* The locks are lost; the guard stops the command. */
+    /* Stop with a signal: plus its number, plus CLI_NOTICE_STOP_JOB if the whole process group is
+     * to stop. */
+    CLI_NOTICE_STOP = 256,
+    CLI_NOTICE_STOP_JOB = 1024,
 };
 
-/* Send a word to the wrapper. */
-static inline void cli_tell_wrapper(pid_t wrapper, int word)
+/* Send a notice to the wrapper. */
+static inline void cli_tell_wrapper(pid_t wrapper, int notice)
 {
-    sigqueue(wrapper, CLI_SIGNAL_WORD, (union sigval){.sival_int = word});
+    sigqueue(wrapper, CLI_SIGNAL_NOTICE, (union sigval){.sival_int = notice});
 }
 
 #endif /* SL_CLI_SHARED_H */

@@ -3,7 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Those that describe this grant, and those of a `sluice run` around the script. */
+/* The variables that describe each grant, and the others, which may come from a `sluice run` around
+ * the script. */
 #define OWN                                                                  \
     "SLUICE_LOCK_KEY SLUICE_LOCK_FENCE SLUICE_LOCK_SERVER SLUICE_LOCK_HELD " \
     "SLUICE_LOCK_WHERE SLUICE_LOCK_LEASE"

@@ -19,12 +19,12 @@ struct cli_shell_lock {
     pid_t holder;     /* The process that extends the lease; 0: none. */
 };
 
-/* Return a text that sets and exports the variables. Returns NULL without memory; the caller frees
- * it. */
+/* Return a text that sets and exports the variables; the caller frees it. Returns NULL if out of
+ * memory. */
 char *cli_shell_set(const struct cli_shell_lock *lock);
 
-/* Return a text that ends with this status. With `forget` it also unsets the variables. Returns as
- * cli_shell_set(). */
+/* Return a text that sets $? to this status. With `forget` it also unsets the variables. The caller
+ * frees it; NULL: out of memory. */
 char *cli_shell_end(int status, bool forget);
 
 #endif /* SL_CLI_SHELL_H */

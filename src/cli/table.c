@@ -45,31 +45,31 @@ static const struct cli_option run_options[] = {
         "Print how long it took to acquire the lock, and print the command."},
     {CLI_OPT_LOCAL, "", "local", NULL, CLI_ARG_NONE, "use a lock in shared memory on this machine, even if SLUICE_SERVER is set",
         "Use a lock in shared memory on this machine.\nThis is the default if neither\n.Fl Fl server\nnor\n.Ev SLUICE_SERVER\nnames a server."},
-    {'k', "k", "key", "KEY", CLI_ARG_KEY, "acquire KEY; repeat it to acquire all or none of several keys on a server",
-        "Acquire\n.Ar KEY ;\nthere is then no\n.Ar KEY\nbefore the command.\n"
-        "Repeat this option to acquire several keys of a server: all of them or none, in the same order as every other run, so that no deadlock is possible."},
+    {'k', "k", "key", "KEY", CLI_ARG_KEY, "acquire KEY; repeat this option to acquire several keys on a server, all or none",
+        "Acquire\n.Ar KEY ;\nthen there is no\n.Ar KEY\nbefore the command.\n"
+        "Repeat this option to acquire several keys on a server: all of them or none.\nEach run acquires its keys in the same order, so such runs cannot deadlock with each other."},
     {CLI_OPT_SERVER, "", "server", "ADDRESS", CLI_ARG_TEXT, "use a lock on a server: host, host:port, unix:/path or redis://host:port",
-        "Use a lock on the server with this address, in place of a lock on this machine:\n.Ar host ,\n.Ar host : Ns Ar port ,\n.Ar [::1] : Ns Ar port ,\n"
+        "Use a lock on the server with this address, instead of a lock on this machine:\n.Ar host ,\n.Ar host : Ns Ar port ,\n.Ar [::1] : Ns Ar port ,\n"
         ".Cm unix : Ns Ar /path\nor\n.Cm redis:// Ns Oo : Ns Ar password Ns @ Oc Ns Ar host : Ns Ar port .\n"
         "For a cluster, name several nodes, with commas between them.\nThe default is\n.Ev SLUICE_SERVER .\nSee\n.Sx LOCKS ON A SERVER ."},
     {CLI_OPT_PASSWORD_FILE, "", "password-file", "FILE", CLI_ARG_FILE, "read the server's password from the first line of FILE",
         "Read the password of the server from the first line of\n.Ar FILE .\nThe default is\n.Ev SLUICE_PASSWORD ."},
     {CLI_OPT_LEASE, "", "lease", "TIME", CLI_ARG_TEXT, "on a server: the lease, extended while the command runs (30s)",
         "On a server: the time after which the lock is free if the server no longer hears from this run; at least 1 second.\nThe default is 30 seconds.\n"
-        "The lease is extended after each third of it."},
+        "The lease is extended each time a third of it has passed."},
     {CLI_OPT_MAX_HOLD, "", "max-hold", "TIME", CLI_ARG_TEXT, "on a server: stop the command after TIME",
-        "On a server: do not extend the lease beyond this time after the grant.\nA command that still runs is stopped, and the exit status is 79."},
-    {'p', "p", "priority", "N", CLI_ARG_TEXT, "on a server: wait before requests with a lower priority (0)",
-        "On a server: the priority of the request.\nWaiters with a higher priority are granted first.\nThe default is 0."},
+        "On a server: do not extend the lease beyond this time after the grant.\nIf the command still runs,\n.Cm run\nstops it, and the exit status is 79."},
+    {'p', "p", "priority", "N", CLI_ARG_TEXT, "on a server: the priority; waiters with a higher one are granted the lock first (0)",
+        "On a server: the priority of the request.\nWaiters with a higher priority are granted the lock first.\nThe default is 0."},
     {CLI_OPT_STEAL, "", "steal", NULL, CLI_ARG_NONE, "on a server: ask holders with a lower priority to release",
         "On a server: while this run waits, ask holders with a lower priority to release the lock.\nTheir leases are then not extended."},
     {CLI_OPT_VALUE, "", "value", "TEXT", CLI_ARG_TEXT, "on a server: store TEXT with the grant; READ returns it", NULL},
-    {CLI_OPT_NOTE, "", "note", "TEXT", CLI_ARG_TEXT, "on a server: a note that clients who wait for the lock can read", NULL},
+    {CLI_OPT_NOTE, "", "note", "TEXT", CLI_ARG_TEXT, "on a server: a note that waiters and operators can read", NULL},
     {CLI_OPT_ON_LOST, "", "on-lost", "COMMAND", CLI_ARG_TEXT, "on a server: run COMMAND in a shell if the lock is lost",
-        "On a server: run\n.Ar COMMAND\nwith\n.Pa /bin/sh\nif the lock is lost.\n.Cm run\ndoes not wait for it."},
+        "On a server: run\n.Ar COMMAND\nwith\n.Pa /bin/sh\nif the lock is lost.\n.Cm run\ndoes not wait for\n.Ar COMMAND ."},
     {CLI_OPT_ON_ASKED, "", "on-asked", "COMMAND", CLI_ARG_TEXT, "on a server: run COMMAND in a shell if a client with a higher priority needs the lock",
-        "On a server: run\n.Ar COMMAND\nwith\n.Pa /bin/sh\nif a client with a higher priority needs the lock.\nThe lease is then no longer extended: "
-        "the command is stopped before it expires, unless it ends before.\n.Cm run\ndoes not wait for it."},
+        "On a server: run\n.Ar COMMAND\nwith\n.Pa /bin/sh\nif a client with a higher priority needs the lock.\nThe lease is then no longer extended:\n"
+        ".Cm run\nstops the command before the lease expires.\n.Cm run\ndoes not wait for\n.Ar COMMAND ."},
     {CLI_OPT_SEGMENT, "", "segment", "NAME", CLI_ARG_SEGMENT, "use the locks of this segment: a name or a path",
         "Use the locks of this shared-memory segment.\nA\n.Ar NAME\nwithout a slash means the file\n.Pa /dev/shm/sluice. Ns Ar NAME ;\n"
         "a name with a slash is a path.\nThe default is\n.Ev SLUICE_SEGMENT ,\nor else the user's default segment; see\n.Sx FILES ."},
@@ -230,7 +230,7 @@ static const struct cli_option do_options[] = {
         "Use RESP2, the older version of the Redis protocol, instead of RESP3.\nIn RESP2 a map is a list."},
     {CLI_OPT_HELP, "", "help", NULL, CLI_ARG_NONE, "show this help", "Show help and exit."}, END_OPTION};
 
-/* For the commands of scripts. */
+/* Options of the commands for scripts. */
 #define SERVER_OPTIONS \
     {CLI_OPT_SERVER, "", "server", "ADDRESS", CLI_ARG_TEXT, "host, host:port, unix:/path or redis://host:port (127.0.0.1:5625)", \
         "The address of the server:\n.Ar host ,\n.Ar host : Ns Ar port ,\n.Ar [::1] : Ns Ar port ,\n.Cm unix : Ns Ar /path\n" \
@@ -248,10 +248,10 @@ static const struct cli_option do_options[] = {
     {'j', "j", "per jobs", "PER", CLI_ARG_TEXT, "acquire one of PER units: N, N% of the cores, or +N or -N (cores plus or minus N)", \
         "Acquire one of\n.Ar PER\nunits: a number, a percentage of the processor cores\n" \
         ".Pq Cm 50% ,\nor the number of cores plus or minus a number\n.Pq Cm +1 , Cm \\-1 .\nWithout this option and\n.Fl s ,\nthe lock is exclusive."}, \
-    {'p', "p", "priority", "N", CLI_ARG_TEXT, "wait before requests with a lower priority (0)", NULL}, \
+    {'p', "p", "priority", "N", CLI_ARG_TEXT, "the priority; waiters with a higher one are granted the lock first (0)", NULL}, \
     {CLI_OPT_STEAL, "", "steal", NULL, CLI_ARG_NONE, "ask holders with a lower priority to release", NULL}, \
     {CLI_OPT_VALUE, "", "value", "TEXT", CLI_ARG_TEXT, "store TEXT with the grant; READ returns it", NULL}, \
-    {CLI_OPT_NOTE, "", "note", "TEXT", CLI_ARG_TEXT, "a note that clients who wait for the lock can read", NULL}, \
+    {CLI_OPT_NOTE, "", "note", "TEXT", CLI_ARG_TEXT, "a note that waiters and operators can read", NULL}, \
     {'q', "q", "quiet", NULL, CLI_ARG_NONE, "print only errors", "Print only errors.\nPrint no message while waiting, and none if the lock is taken."}, \
     {CLI_OPT_JSON, "", "json", NULL, CLI_ARG_NONE, "print JSON", "Print one JSON document."}, \
     SERVER_OPTIONS
@@ -272,13 +272,13 @@ static const struct cli_option hold_options[] = {
         "If the lock is lost, send SIGTERM to the process that\n.Fl Fl pid\nnames.\nIts children do not receive the signal."},
     {CLI_OPT_LEASE, "", "lease", "TIME", CLI_ARG_TEXT, "the time after which the lock is free if the holder fails (30s)",
         "The time after which the lock is free if the server no longer hears from\n.Nm sluice hold ;\nat least 1 second.\n"
-        "The default is 30 seconds.\nThe lease is extended after each third of it."},
+        "The default is 30 seconds.\nThe lease is extended each time a third of it has passed."},
     REQUEST_OPTIONS, HELP_OPTION, END_OPTION};
 
 static const struct cli_option extend_options[] = {
     {CLI_OPT_SHELL, "", "shell", NULL, CLI_ARG_NONE, "print variables for a shell to evaluate", NULL},
-    {CLI_OPT_LEASE, "", "lease", "TIME", CLI_ARG_TEXT, "extend the lease to TIME from now (as acquired, or 30s)",
-        "Extend the lease, so that it expires this time from now, or later if it already did; at least 1 second.\nThe default is\n.Ev SLUICE_LOCK_LEASE ,\n"
+    {CLI_OPT_LEASE, "", "lease", "TIME", CLI_ARG_TEXT, "extend the lease to TIME from now (SLUICE_LOCK_LEASE, or 30s)",
+        "Extend the lease, so that it expires this time from now; at least 1 second.\nThe command never makes the lease shorter.\nThe default is\n.Ev SLUICE_LOCK_LEASE ,\n"
         "or 30 seconds if\n.Ar KEY\nis given."},
     SERVER_OPTIONS, HELP_OPTION, END_OPTION};
 
@@ -368,7 +368,7 @@ const struct cli_command cli_commands[CLI_COMMANDS] = {
         {CLI_ARG_KEY, CLI_ARG_TEXT, CLI_ARG_NONE}},
     [CLI_RELEASE] = {CLI_RELEASE, "release", "[options] [KEY FENCE]", "release a lock", release_options,
         {CLI_ARG_KEY, CLI_ARG_TEXT, CLI_ARG_NONE}},
-    [CLI_HOLD] = {CLI_HOLD, "hold", "[options] KEY", "hold a lock on a server while a script lives", hold_options,
+    [CLI_HOLD] = {CLI_HOLD, "hold", "[options] KEY", "hold a lock on a server until a script ends", hold_options,
         {CLI_ARG_KEY, CLI_ARG_NONE}},
     [CLI_TOP] = {CLI_TOP, "top", "[options]", "show the locks of a server as they change", top_options, {CLI_ARG_NONE}},
     [CLI_BENCH] = {CLI_BENCH, "bench", "[options]", "put load on a server, and measure it", bench_options, {CLI_ARG_NONE}},
@@ -384,7 +384,7 @@ const struct cli_exit cli_exits[] = {
     {CLI_EXIT_TAKEN, "bench", "no lock was granted", NULL},
     {CLI_EXIT_TAKEN, "journal", "the key has no lease, or you did not confirm (only journal forget)", NULL},
     {CLI_EXIT_TAKEN, "break", "no client holds the lock, or none with this fence, or you did not confirm", NULL},
-    {CLI_EXIT_TAKEN, "acquire hold", "the lock was not granted: it is taken, or hold found that the script had ended", NULL},
+    {CLI_EXIT_TAKEN, "acquire hold", "the lock was not granted: it is taken, or the script ended while hold waited", NULL},
     {CLI_EXIT_TAKEN, "extend", "a client with a higher priority needs the lock: it is still held, but its lease was not extended", NULL},
     {CLI_EXIT_USAGE, "run canal store acquire extend release hold top bench", "the command line is invalid", NULL},
     {CLI_EXIT_USAGE, "journal", "the command line is invalid, or journal forget needs --yes because there is no terminal", NULL},
@@ -414,8 +414,8 @@ const struct cli_exit cli_exits[] = {
     {CLI_EXIT_UNAVAILABLE, "ready", "the server is not ready, cannot be reached, or did not reply in time", NULL},
     {CLI_EXIT_SYSTEM, "ls explain watch break drain nodes ready", "the operating system reported an error, such as a lack of memory, or the output cannot be written", NULL},
     {CLI_EXIT_UNAVAILABLE, "acquire", "the server cannot be reached, or cannot grant the lock now; the script does not hold the lock", NULL},
-    {CLI_EXIT_UNAVAILABLE, "extend", "the server cannot be reached, or cannot extend the lease now; the lock is held until the time that SLUICE_LOCK_UNTIL names", NULL},
-    {CLI_EXIT_UNAVAILABLE, "release", "the server cannot be reached; the lock is held until its lease expires", NULL},
+    {CLI_EXIT_UNAVAILABLE, "extend", "the server cannot be reached, or cannot extend the lease now; do not rely on the lock after the time in SLUICE_LOCK_UNTIL", NULL},
+    {CLI_EXIT_UNAVAILABLE, "release", "the server cannot be reached; the lock remains held until its lease expires", NULL},
     {CLI_EXIT_UNAVAILABLE, "hold", "the server cannot be reached, or cannot grant or release the lock now", NULL},
     {CLI_EXIT_SYSTEM, "run canal store journal do acquire extend release hold top bench", "the operating system reported an error, such as a lack of memory or disk space, or the output cannot be written", NULL},
     {CLI_EXIT_UNAVAILABLE, "top", "the server could not be reached at the start or for the last update, or replied with an error", NULL},
@@ -432,30 +432,30 @@ const struct cli_exit cli_exits[] = {
     {CLI_EXIT_NO_PERMISSION, "ls explain watch top", "with --local: no permission to open the segment", NULL},
     {CLI_EXIT_LOST, "run", "the lock was lost while the command ran, and sluice run stopped the command", NULL},
     {CLI_EXIT_LOST, "do", "the client does not hold (or no longer holds) the lock under this fence", "LOST"},
-    {CLI_EXIT_LOST, "extend release", "the lock is not held any more", NULL},
+    {CLI_EXIT_LOST, "extend release", "the lock is no longer held", NULL},
     {CLI_EXIT_LOST, "acquire hold", "the lock was granted and then lost", NULL},
     {CLI_EXIT_CANNOT_EXECUTE, "run", "the command was found but cannot be executed", NULL},
     {CLI_EXIT_CANNOT_EXECUTE, "serve", "sluice-server was found but cannot be executed", NULL},
     {CLI_EXIT_CANNOT_EXECUTE, "store journal", "sluice-offline was found but cannot be executed", NULL},
     {CLI_EXIT_NOT_FOUND, "run", "the command was not found", NULL},
-    {CLI_EXIT_SIGNALLED, "acquire hold", "plus n: signal n ended the command before it had the lock", NULL},
+    {CLI_EXIT_SIGNALLED, "acquire hold", "plus n: signal n ended the command before it printed the result", NULL},
     {CLI_EXIT_SIGNALLED, "run", "plus n: signal n ended the command", NULL},
     {0, NULL, NULL, NULL}};
 
 const struct cli_variable cli_reads[] = {
     {"SLUICE_SEGMENT", "the segment to use if --segment is not given"},
-    {"SLUICE_SERVER", "the address of the server, or of several nodes of a cluster with commas between them, if --server is not given; if neither is given, sluice run uses the locks of this machine"},
+    {"SLUICE_SERVER", "the address of the server if --server is not given; for a cluster, several addresses with commas between them. If neither is given, sluice run uses a local lock"},
     {"SLUICE_PASSWORD", "the password of the server if --password-file is not given"},
     {"NO_COLOR", "if it is not empty, commands print no colours"},
     {"SHELL", "the shell that executes the argument of -c"},
     {NULL, NULL}};
 
 const struct cli_variable cli_given[] = {
-    {"SLUICE_LOCK_KEY", "the key; several keys are on separate lines"},
+    {"SLUICE_LOCK_KEY", "the key; with several keys, one on each line"},
     {"SLUICE_LOCK_HELD", "always 1"},
     {"SLUICE_LOCK_WHERE", "local if the lock is in shared memory on this machine, or server"},
     {"SLUICE_LOCK_SERVER", "the addresses of the server; not set for local locks"},
-    {"SLUICE_LOCK_FENCE", "the fence of the grant, for the resource to check; those of several keys are on separate lines. Not set for local locks"},
+    {"SLUICE_LOCK_FENCE", "the fence of the grant, for the resource to check; with several keys, one on each line. Not set for local locks"},
     {"SLUICE_LOCK_SEGMENT", "the path of the segment; not set for locks on a server"},
     {"SLUICE_LOCK_SESSION", "the process id of the wrapper"},
     {"SLUICE_LOCK_NTH", "the number of units of the key that were held when the lock was granted, including this one; 1 for an exclusive lock. Not set for locks on a server"},

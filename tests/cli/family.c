@@ -2,9 +2,10 @@
  *
  *     family FILE INDEX
  *
- * It ignores SIGTERM, and starts a child that ends at SIGTERM, one in a session of its own that ignores it, a daemon
- * that has forked twice, and one that is stopped. Each of the five writes its process id and, every few milliseconds,
- * the time (CLOCK_BOOTTIME) to its place in the file. They run until they are killed. */
+ * It ignores SIGTERM, and starts four processes: a child that ends at SIGTERM; a child in a session of its own and a
+ * daemon that has forked twice, which ignore SIGTERM; and a child that is stopped. Each of the five writes its process
+ * id and, every few milliseconds, the time (CLOCK_BOOTTIME) to its place in the file. They run until they are
+ * killed. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdint.h>

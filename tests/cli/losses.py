@@ -3,10 +3,10 @@
 
     tests/cli/losses.py SLUICE SERVER LOCKERS FAMILY [--runs N] [--lease MS] [--only FAULT]
 
-Many `sluice run` hold one lock each. Their commands ignore SIGTERM, and have descendants in other sessions, daemons and
-stopped processes (family.c). Another process waits for all locks. Then comes a fault. For each lock (a run), all
-descendants must be gone when the next client is granted the lock, and the fences must rise. The margin is the time
-from the last sign of life of a descendant, which gives one every 3 ms, to the next grant.
+Many `sluice run` hold one lock each. Their commands ignore SIGTERM, and have daemons, stopped processes and processes
+in other sessions as descendants (family.c). Another process waits for all locks. Then the test causes a fault. For each
+lock (a run), all descendants must have ended when the next client is granted the lock, and the fences must rise. Each
+descendant writes a heartbeat every 3 ms. The margin is the time from the last heartbeat to the next grant.
 
 --runs is the number of runs of all faults together.
 """

@@ -1,7 +1,8 @@
 #!/usr/bin/python3
-"""test_leased.py SLUICE [PATTERN...] - `sluice run` with locks on a server: what local locks do not have.
+"""test_leased.py SLUICE [PATTERN...] - `sluice run` with locks on a server: features that local locks do not have.
 
-test_run.py, test_signals.py and test_terminal.py test both kinds. losses.py stops, kills and cuts off its processes."""
+test_run.py, test_signals.py and test_terminal.py test both kinds. losses.py stops and kills its processes, and cuts
+the network."""
 import os
 import re
 import signal
@@ -232,7 +233,7 @@ def equal_keys_and_too_many_keys_are_rejected(t):
     check(t.sluice("run", *["-k%d" % i for i in range(257)], "--", "true").status, 64)
 
 
-# The end of the hold.
+# Losing the lock.
 
 
 @test
@@ -359,7 +360,7 @@ def if_wrapper_and_guard_are_killed_the_lease_is_not_released(t):
 
 
 @test
-def what_holds_the_lock_for_a_daemon_does_not_hold_its_callers_pipe(t):
+def the_processes_that_hold_the_lock_for_a_daemon_close_the_callers_pipe(t):
     p = t.sluice("run", "--lease", "1h", "k", "--", "sh", "-c",
                  "setsid sleep 1000 >/dev/null 2>&1 </dev/null & echo $!")
     daemon = int(p.out)

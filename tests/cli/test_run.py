@@ -551,7 +551,7 @@ def an_unknown_command_gets_64_and_a_suggestion(t):
 def verbose_says_how_long_it_took_and_what_is_executed(t):
     p = t.sluice("run", "--verbose", "k", "--", "sleep", "0")
     check(p.status, 0)
-    check_that(re.fullmatch(r"sluice run: getting the lock took \d+\.\d+ seconds\n"
+    check_that(re.fullmatch(r"sluice run: acquiring the lock took \d+\.\d+ seconds\n"
                             r"sluice run: executing sleep\n", p.err), "it is said: " + p.err)
 
 

@@ -148,7 +148,7 @@ for shell in SHELLS:
 
 
 def cut_text(t, shell):
-    """Whatever part of the text arrives, it fails, and sets nothing."""
+    """Each part of the text fails and sets no variable."""
     s = Scene(t)
     for args, held in ((("-n", "it's"), True), (("-n", "it's"), False)):
         p = s.sluice("acquire", "--shell", *args)
@@ -169,14 +169,14 @@ for shell in SHELLS:
 
 
 @test
-def a_guard_makes_a_missing_program_a_failure(t):
+def a_missing_program_is_a_failure_with_exit_or_echo_false(t):
     s = Scene(t)
     os.unlink(t.path("bin/sluice"))
     for use in ("two_lines", "errexit_two_lines"):
         p = s.script("sh", USES[use] % "sluice acquire --shell k")
         check((p.status, p.out), (127, ""), use)
     p = s.script("sh", USES["or"] % "sluice acquire --shell k || echo false")
-    check((p.status, p.out), (1, ""), "a guard in one line")
+    check((p.status, p.out), (1, ""), "one line with echo false")
 
 
 @test
@@ -284,7 +284,7 @@ for command in ("acquire", "hold", "background"):
 
 
 def full_pipe():
-    """A pipe that nobody reads, and that takes nothing more."""
+    """A full pipe that no process reads."""
     out, into = os.pipe()
     os.set_blocking(into, False)
     try:
@@ -356,7 +356,7 @@ for name, args in {"acquire": ["acquire", "k"], "acquire_for_a_shell": ["acquire
 
 
 @test
-def extend_extends_and_says_if_the_lock_is_lost(t):
+def extend_and_release_report_a_lost_lock(t):
     s = Scene(t)
     fence = str(s.take(lease="5s"))
     check(s.sluice("extend", "k", fence, "--lease", "100s").status, 0)
@@ -365,7 +365,7 @@ def extend_extends_and_says_if_the_lock_is_lost(t):
     for command in ("extend", "release"):
         p = s.sluice(command, "k", fence)
         check((p.status, p.out), (79, ""), command)
-        check_that("not held under fence %s" % fence in p.err, p.err)
+        check_that("no longer held under fence %s" % fence in p.err, p.err)
 
 
 def shell_forms(t, shell):
@@ -573,7 +573,7 @@ def hold_in_the_foreground(t):
     p.until_out("\n")
     check(s.sluice("do", "BREAK", "k", p.out.strip(), "NOW").status, 0)
     check(p.status, 79)
-    check_that("an operator or another client has ended it" in p.err, p.err)
+    check_that("an operator has revoked it" in p.err, p.err)
 
 
 @test
