@@ -133,6 +133,17 @@ void sl_requests_forget(struct sl_requests *r, struct sl_acquisition *a)
     free(a);
 }
 
+bool sl_requests_forget_oldest(struct sl_requests *r)
+{
+    if (sl_list_empty(&r->ended)) return false;
+    struct sl_acquisition *a = sl_container_of(r->ended.next, struct sl_acquisition,
+                                               in_list);
+    if (!sl_list_empty(&a->joined))
+        return false; /* The table must answer them first. */
+    sl_requests_forget(r, a);
+    return true;
+}
+
 /* Returns the first acquisition of a list if it is due, or NULL. */
 static struct sl_acquisition *first_due(const struct sl_list *list, sl_ms now_ms)
 {

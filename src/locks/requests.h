@@ -78,6 +78,9 @@ void sl_requests_revive(struct sl_acquisition *a);
 /* Forget an acquisition, and free it. */
 void sl_requests_forget(struct sl_requests *r, struct sl_acquisition *a);
 
+/* Forget the acquisition that ended first. Returns false if none has ended. */
+bool sl_requests_forget_oldest(struct sl_requests *r);
+
 /* End the absent acquisitions, and forget the ended ones, whose time has passed: a few in each call.
  * Returns false if there are none. */
 bool sl_requests_expire(struct sl_requests *r, sl_ms now_ms);

@@ -177,6 +177,15 @@ static int join_wait(struct sl_table *t, struct sl_now now, struct sl_session *s
     return SL_WAITS;
 }
 
+/* Whether the table can remember one more id. At the limit it forgets the one that ended first: the
+ * copies of its commands have probably all arrived. If the table rejected new ids instead, a client
+ * that uses many ids could exclude all others. */
+static bool has_room(struct sl_table *t)
+{
+    return t->requests.index.count < t->limits.requests_max ||
+           (t->limits.requests_max > 0 && sl_requests_forget_oldest(&t->requests));
+}
+
 int sl_table_repeat(struct sl_table *t, struct sl_now now, struct sl_session *s,
                     const struct sl_want *w, struct sl_acquisition **found,
                     struct sl_grant *out)
@@ -184,9 +193,7 @@ int sl_table_repeat(struct sl_table *t, struct sl_now now, struct sl_session *s,
     struct sl_acquisition *a = sl_requests_find(&t->requests, s->user, w->key,
                                                 w->request);
     *found = NULL;
-    if (a == NULL)
-        return t->requests.index.count < t->limits.requests_max ? SL_IS_NEW
-                                                                : SLUICE_EREQUESTS;
+    if (a == NULL) return has_room(t) ? SL_IS_NEW : SLUICE_EREQUESTS;
     if (s->ended) return SLUICE_EINVAL;
     /* Its lease may have expired since the last effect. */
     if (a->entry != NULL) sl_table_expire_lock(t, now, a->entry->lock);
@@ -290,7 +297,7 @@ static int cancel_unknown(struct sl_table *t, struct sl_now now,
 {
     if (!sl_table_has_authority(t, now)) return SLUICE_ENOKEEPER;
     if (now.ms < t->recovering_until_ms) return SLUICE_ERECOVERING;
-    if (t->requests.index.count >= t->limits.requests_max) return SLUICE_EREQUESTS;
+    if (!has_room(t)) return SLUICE_EREQUESTS;
     struct sl_acquisition *a = sl_requests_add(&t->requests, s->user, key, id, 0);
     if (a == NULL) return SLUICE_ENOMEM;
     a->cancelled = true;

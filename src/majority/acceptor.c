@@ -234,8 +234,7 @@ static enum sl_vote_verdict judge(struct sl_node *n, struct sl_now now,
     }
     if (m->fence <= ceiling || sl_acceptor_is_over(k, m->fence))
         return SL_VERDICT_FENCE;
-    if (m->request.n > 0 && n->ended.index.count >= n->limits.requests_max)
-        return SL_VERDICT_NAMES;
+    if (m->request.n > 0 && n->limits.requests_max == 0) return SL_VERDICT_NAMES;
     return SL_VERDICT_YES;
 }
 
@@ -515,10 +514,7 @@ static void on_end(struct sl_node *n, struct sl_now now, sl_node_id from,
     struct sl_node_key *k = sl_node_key_find(n, m->key);
     if (m->request.n == 0) return;
     if (k != NULL) sl_acceptor_settle(n, now, k);
-    bool is_known = sl_node_acquisition_find(&n->ended, m->key, m->request) != NULL ||
-                    (k != NULL && k->lease.live &&
-                     sl_acceptor_is_of_acquisition(&k->lease, m->request));
-    if (!is_known && n->ended.index.count >= n->limits.requests_max) {
+    if (n->limits.requests_max == 0) {
         vote(n, now, from, m, &v, SL_VERDICT_NAMES);
         return;
     }

@@ -167,6 +167,8 @@ bool sl_acceptor_remember_ended(struct sl_node *n, struct sl_bytes key,
     const struct sl_node_acquisition *was = sl_node_acquisition_find(&n->ended, key,
                                                                      request);
     if (was != NULL && was->owner.epoch == 0) owner = was->owner;
+    if (was == NULL && n->ended.index.count >= n->limits.requests_max)
+        sl_node_acquisition_forget_oldest(n, &n->ended);
     struct sl_node_acquisition *a = sl_node_acquisition_keep(
         n, &n->ended, key, request, sl_ms_after(n->now_ms, n->limits.request_keep_ms));
     if (a == NULL) return false;

@@ -398,7 +398,8 @@ bool sl_node_drains(const struct sl_node *n, uint32_t i, struct sl_bytes *patter
 struct sl_node_stats {
     sl_ms silent_ms;   /* How much longer the node will not vote. */
     sl_ms learning_ms; /* How much longer the node may not know all leases. */
-    size_t keys, leases, requests;
+    size_t keys, leases, requests,
+        ended;       /* ended: ids of acquisitions that have ended. */
     sl_ms answer_ms; /* How long a proposer waits for votes. */
     sl_fence fence_last, fence_limit;
     sl_ms lease_longest_ms; /* Of the leases that are valid here. */

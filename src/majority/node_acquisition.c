@@ -84,6 +84,14 @@ void sl_node_acquisition_forget(struct sl_node *n, struct sl_node_acquisitions *
     sl_node_block_free(n, a, bytes_of(a));
 }
 
+void sl_node_acquisition_forget_oldest(struct sl_node *n,
+                                       struct sl_node_acquisitions *s)
+{
+    if (sl_list_empty(&s->list)) return;
+    sl_node_acquisition_forget(
+        n, s, sl_container_of(s->list.next, struct sl_node_acquisition, link));
+}
+
 /* How many to forget in one iteration of the server's event loop. */
 #define FORGOTTEN_PER_TICK 1000
 

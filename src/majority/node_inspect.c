@@ -164,6 +164,7 @@ void sl_node_stats(struct sl_node *n, struct sl_now now, struct sl_node_stats *o
         .learning_ms = learning_ms(n, now),
         .keys = n->keys.count,
         .leases = n->lease_count,
+        .ended = n->ended.index.count,
         .requests = n->request_count,
         .answer_ms = sl_node_answer_ms(n),
         .fence_last = n->fence_last,

@@ -590,6 +590,9 @@ struct sl_node_acquisition *sl_node_acquisition_keep(struct sl_node *n,
                                                      struct sl_bytes key,
                                                      struct sl_bytes request,
                                                      sl_ms until_ms);
+/* Forget the one that ended first. */
+void sl_node_acquisition_forget_oldest(struct sl_node *n,
+                                       struct sl_node_acquisitions *s);
 void sl_node_acquisition_forget(struct sl_node *n, struct sl_node_acquisitions *s,
                                 struct sl_node_acquisition *a);
 void sl_node_acquisitions_tick(struct sl_node *n, struct sl_now now);

@@ -148,14 +148,22 @@ def bad_ids_are_rejected(t):
 
 @test
 def the_number_of_ids_is_limited(t):
-    s, a = t.server("--requests-max", "3", "--request-keep", "200ms").with_clients(1)
-    for i in range(3):
+    s, a, b = t.server("--requests-max", "3").with_clients(2)
+    for i in range(4):
         check(a("CANCEL", "k", ID + str(i)), 0)
-    check_error(a("ACQUIRE", "k", "LEASE", 50, "REQUEST", ID), "REQUESTS", "requests-max")
-    check_error(a("CANCEL", "k", ID), "REQUESTS")
-    a.acquire("other", "LEASE", 50)
-    t.until(lambda: isinstance(a("ACQUIRE", "k", "LEASE", "60s", "REQUEST", ID), list),
-            "the server has forgotten the ids")
+    check(s.number("request_ids"), 3)
+    check_error(a("ACQUIRE", "k", "LEASE", 50, "REQUEST", ID + "1"), "ENDED")
+    def acquire(client, key, id_):
+        check_that(isinstance(client("ACQUIRE", key, "LEASE", "1h", "REQUEST", id_), list), "it is granted")
+    acquire(a, "k", ID + "0")  # The server has forgotten the first id.
+    acquire(a, "0", ID)
+    acquire(a, "1", ID)
+    # Ids of grants are not forgotten.
+    check_error(b("ACQUIRE", "other", "LEASE", 50, "REQUEST", ID), "REQUESTS", "requests-max")
+    check_error(b("CANCEL", "other", ID), "REQUESTS")
+    b.acquire("other", "LEASE", 50)
+    a("RELEASE", "0")
+    acquire(b, "third", ID)
 
 
 @test

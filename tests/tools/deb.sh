@@ -74,7 +74,8 @@ same "sluice: contains only the command, man pages and completions" "$(list "$sl
         echo ./usr/bin/sluice
         echo ./usr/share/bash-completion/completions/sluice
         echo ./usr/share/zsh/vendor-completions/_sluice
-        pages man1 sluice.1 sluice-run.1 sluice-canal.1 sluice-do.1 sluice-ops.1
+        pages man1 sluice.1 sluice-run.1 sluice-canal.1 sluice-do.1 sluice-ops.1 sluice-acquire.1 sluice-extend.1 \
+            sluice-release.1 sluice-hold.1 sluice-bench.1 sluice-top.1
         texts sluice
     } | sort)"
 same "sluice-server: contains only the server, its service, man pages and completions" "$(list "$server")" \

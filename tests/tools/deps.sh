@@ -6,7 +6,7 @@ cd "$(dirname "$0")/../.."
 
 # All commands of the groups other than deb, arm64 and bench.
 all='cc gcc meson ninja pkg-config nm clang clang-format shellcheck mandoc spin python3'
-all="$all redis-server redis-cli node npm etcd"
+all="$all redis-server redis-cli node npm etcd etcdctl"
 
 # machine TOOL...: a machine that has the programs that tools/deps needs, and these.
 machine() {

@@ -24,7 +24,7 @@ same "a man page for each function" \
     "$(tools/api_names)"
 says "the man page of a function shows sluice.h(3)" 'sluice_canal_acquire' \
     sh -c "cd '$prefix/share/man' && mandoc -T ascii man3/sluice_key_free.3"
-for page in sluice sluice-run sluice-canal sluice-serve sluice-store sluice-journal sluice-do sluice-ops sluice-acquire sluice-extend sluice-release sluice-hold; do
+for page in sluice sluice-run sluice-canal sluice-serve sluice-store sluice-journal sluice-do sluice-ops sluice-acquire sluice-extend sluice-release sluice-hold sluice-bench sluice-top; do
     passes "the man page $page(1)" test -f "$prefix/share/man/man1/$page.1"
 done
 says "sluice-server(8) shows sluice-serve(1)" '^SLUICE-SERVE' \
@@ -55,6 +55,7 @@ bin/sluice-server
 share/bash-completion/completions/sluice
 share/bash-completion/completions/sluice-server
 share/man/man1/sluice-acquire.1
+share/man/man1/sluice-bench.1
 share/man/man1/sluice-canal.1
 share/man/man1/sluice-do.1
 share/man/man1/sluice-extend.1
@@ -65,6 +66,7 @@ share/man/man1/sluice-release.1
 share/man/man1/sluice-run.1
 share/man/man1/sluice-serve.1
 share/man/man1/sluice-store.1
+share/man/man1/sluice-top.1
 share/man/man1/sluice.1
 share/man/man8/sluice-offline.8
 share/man/man8/sluice-server.8

@@ -301,13 +301,28 @@ STAGE_TEST(a_node_that_was_killed_knows_the_id_and_that_the_lease_was_adopted, 3
     assert_int_equal(cancel(s, 1), 2);
 }
 
-/* An acceptor that remembers too many ids gives no votes, rather than forgetting one. */
-TEST(too_many_ids_are_rejected)
+TEST(at_the_limit_the_id_that_ended_first_is_forgotten)
 {
     struct sl_node_limits limits = stage_limits;
     limits.requests_max = 1;
     struct stage *s = stage_with(3, &limits);
     assert_int_equal(cancel(s, 1), 0);
+    uint64_t a = ASK(1, FIRST), c = REQUEST(CANCEL, 2, OTHER);
+    outcome(s, a);
+    refused(s, a, SLUICE_EENDED);
+    outcome(s, c);
+    uint64_t b = ASK(1, OTHER);
+    outcome(s, b);
+    refused(s, b, SLUICE_EENDED);
+    granted(s, ASK(1, FIRST));
+    stage_end(s);
+}
+
+TEST(without_memory_for_ids_requests_with_an_id_are_rejected)
+{
+    struct sl_node_limits limits = stage_limits;
+    limits.requests_max = 0;
+    struct stage *s = stage_with(3, &limits);
     uint64_t b = ASK(1, OTHER), c = REQUEST(CANCEL, 2, OTHER);
     outcome(s, b);
     refused(s, b, SLUICE_EREQUESTS);

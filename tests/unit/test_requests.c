@@ -472,23 +472,41 @@ UNIT_TEST(cancel_of_an_unknown_id_is_rejected_while_other_nodes_may_know_it)
 
 /* --- Limits, records ----------------------------------------------------------------- */
 
-UNIT_TEST(the_number_of_ids_has_a_limit)
+/* A stage remembers 20 ids. */
+UNIT_TEST(at_the_limit_the_id_that_ended_first_is_forgotten)
 {
     STAGE s = stage_new();
-    char id[] = "id that counts aa";
+    char id[] = "id that counts aa", first[] = "id that counts ab";
     for (int i = 0; i < 20; i++) {
         id[16]++;
         cancel(s, 'a', id);
     }
     s->said[0] = '\0';
+    TRY('a', first, .lease_ms = 10); /* It is remembered. */
     cancel(s, 'a', ID);
     TRY('a', ID, .lease_ms = 10);
-    ASK('b', .lease_ms = 10); /* A request without an id is not affected. */
-    SAID("a REQUESTS\na REQUESTS\nb held 1\n");
-    pass(s, 1000);
+    TRY('a', first, .lease_ms = 10); /* It was forgotten. */
+    SAID("a ENDED\na cancelled 0\na ENDED\na granted 1 lease 10\n");
+}
+
+UNIT_TEST(the_number_of_ids_in_use_has_a_limit)
+{
+    STAGE s = stage_new();
+    char id[] = "id that counts aa";
+    ASK('b', .lease_ms = 1000);
+    for (int i = 0; i < 20; i++) {
+        id[16]++;
+        TRY('a', id, .wait_ms = 1000, .notify = true);
+    }
     s->said[0] = '\0';
-    TRY('a', ID, .lease_ms = 10);
-    SAID("a granted 1 lease 10\n");
+    TRY('c', ID, .wait_ms = 1000);
+    cancel(s, 'c', ID);
+    ASK('c', .lease_ms = 10); /* A request without an id is not affected. */
+    SAID("c REQUESTS\nc REQUESTS\nc FULL\n");
+    cancel(s, 'a', id);
+    s->said[0] = '\0';
+    TRY('c', ID, .wait_ms = 1000);
+    SAID("c queued\n");
 }
 
 UNIT_TEST(a_restored_grant_keeps_its_id)

@@ -30,12 +30,14 @@ void sl_info_put_locks(const struct server *s, struct sl_info *t)
         table.keys = node.keys;
         table.entries = node.leases + node.requests;
         table.waiters = node.requests;
+        table.requests = node.ended;
         table.fence_last = node.fence_last;
     }
     sl_info_put(t, "keys:%zu", table.keys);
     sl_info_put(t, "entries:%zu", table.entries);
     sl_info_put(t, "waiters:%zu", table.waiters);
     sl_info_put(t, "drains:%zu", table.drains);
+    sl_info_put(t, "request_ids:%zu", table.requests);
     sl_info_put(t, "fence_last:%" PRIu64, table.fence_last);
 }
 
