@@ -182,6 +182,8 @@ struct ksim_link {
     int64_t down_us;      /* When this end was last seen without a link. */
     /* When this node last heard the other one, had not heard it for long, and saw that it was closed. */
     int64_t heard_us, silent_us, closed_us;
+    bool sees_closed; /* It takes the other node for closed since then. */
+    int64_t call_us;  /* Since when it tries to connect; 0: it does not. */
 };
 
 struct ksim_node {
@@ -444,18 +446,13 @@ struct ksim_made {
     uint64_t unknown_term; /* In which term. */
 };
 
-/* A grant that a node has reported. */
-struct ksim_reported {
-    sl_fence fence;
-    uint64_t term;
-};
-
 /* A lease that a keeper has granted or extended, in real time. */
 #define KSIM_LEASES 2048u
 struct ksim_lease {
     sl_fence fence;
-    uint64_t term;  /* The term in which it was last granted or extended. */
-    int64_t end_us; /* Its last expiry in the table of a keeper. */
+    uint64_t term;          /* The term in which it was last granted or extended; */
+    uint64_t reported_term; /* in which a node has last reported it; 0: none. */
+    int64_t end_us;         /* Its last expiry in the table of a keeper. */
     /* The keeper that granted or extended it has recorded it in the journal. So the next one may extend it
      * until the bound in the journal: no other client was granted the lock before the entry was deleted. */
     bool recorded;
@@ -551,9 +548,8 @@ struct ksim_world {
     bool committed[KSIM_TXS], refused[KSIM_TXS];
     uint64_t committed_at[KSIM_TXS], tx_count;
 
-    struct ksim_made made[KSIM_MADE];         /* By fence. */
-    struct ksim_reported reported[KSIM_MADE]; /* By fence. */
-    struct ksim_lease leases[KSIM_LEASES];    /* By fence. */
+    struct ksim_made made[KSIM_MADE];      /* By fence. */
+    struct ksim_lease leases[KSIM_LEASES]; /* By fence. */
     /* Until then, leases are valid that no node but the keeper of this term knows. */
     int64_t alone_us;
     uint64_t alone_term;
@@ -563,6 +559,7 @@ struct ksim_world {
     sl_fence
         unacked; /* The grant in that record, if the table does not have it; 0: none. */
     uint32_t unacked_key;
+    sl_fence reclaimed; /* The grant in that record. */
     struct ksim_left left_records[KSIM_LEFT], left_entries[KSIM_LEFT];
     struct ksim_cancelled cancelled[KSIM_CANCELLED];
     struct ksim_admin admin;
@@ -911,6 +908,9 @@ void ksim_nemesis_delete_newer(struct ksim_world *w);
 void ksim_nemesis_crash_keeper(struct ksim_world *w, uint32_t i);
 void ksim_nemesis_close_guest(struct ksim_world *w, uint32_t i, uint32_t from,
                               uint64_t session);
+/* A node has received a grant, and will receive the reply to the client's request. */
+void ksim_nemesis_held(struct ksim_world *w, uint32_t i, uint32_t from,
+                       uint64_t session);
 void ksim_heal_begin(struct ksim_world *w);
 void ksim_heal_step(struct ksim_world *w);
 void ksim_heal_unanswered(struct ksim_world *w, uint32_t c,
@@ -1127,6 +1127,9 @@ void ksim_records_second(struct ksim_world *w, uint32_t i);
 
 /* Etcd is about to write an entry of the journal, or to delete it. */
 void ksim_journal_writes(struct ksim_world *w, const struct ksim_item *entry);
+/* A node has reported a grant to the keeper. */
+void ksim_journal_reported(struct ksim_world *w, uint32_t i, struct sl_bytes key,
+                           sl_fence fence);
 
 /* --- keeper_export.c ------------------------------------------------------------------- */
 

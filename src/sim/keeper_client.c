@@ -489,12 +489,18 @@ static void extended(struct ksim_world *w, uint32_t c, uint32_t way, const char 
     h->extend_us = ksim_client_clock(w, c) + extend_after(w, g.lease_ms);
 }
 
+#define RETRY_US 300000
+
 /* An error: NOKEEPER, RECOVERING, LOST or another one. */
 static void failed(struct ksim_world *w, uint32_t c, uint32_t way, const char *text)
 {
     struct ksim_client *x = &w->clients[c];
     const struct ksim_command *m = &x->ways[way].command;
+    struct ksim_hold *h = m->verb == KSIM_EXTEND ? hold_of(x, m->fence) : NULL;
     uint64_t term;
+    if (h != NULL)
+        h->extend_us = ksim_client_clock(w, c) +
+                       sl_random_between(&w->random, 0, RETRY_US);
     if (m->verb == KSIM_ACQUIRE && m->id[0] != '\0') ksim_repeats_failed(w, c, m, text);
     /* A lock without a lease ends with its connection. */
     if (m->verb == KSIM_RELEASE && m->wrong == 0) ksim_client_hang_up(w, c, way, false);
@@ -502,7 +508,6 @@ static void failed(struct ksim_world *w, uint32_t c, uint32_t way, const char *t
         ksim_admin_refused(w, m, term);
     if (m->verb != KSIM_EXTEND || sscanf(text, "-LOST %" SCNu64, &term) != 1) return;
     ksim_checker_lost(&w->checker, m->fence, term, w->now_us);
-    struct ksim_hold *h = hold_of(x, m->fence);
     if (h == NULL) return;
     if (ksim_has_fault(w, KSIM_FAULT_OPERATE))
         keep_old(w, c, h); /* It may be broken. */

@@ -48,7 +48,8 @@
     FAULT(AGAIN,   "again",   4000, "with repeat or notify: clients request a lease that they hold again when the keeper has changed") \
     FAULT(WRITES,  "writes",  2000, "keepers are killed while a reply waits for the journal") \
     FAULT(RETURN,  "return",  3000, "with away: a keeper that was cut off becomes the keeper again, and reads its ledger slowly") \
-    FAULT(EVEN,    "even",     600, "all leases last as long as lease-volatile, some of them an hour")
+    FAULT(EVEN,    "even",    1500, "all leases last as long as lease-volatile, some of them an hour") \
+    FAULT(EARLY,   "early",   3000, "connections and links are closed before the reply to an acquisition with a REQUEST id")
 /* clang-format on */
 
 enum ksim_fault {

@@ -27,6 +27,19 @@ static bool is_current(const struct ksim_world *w, uint32_t i, sl_ms *journal_ms
     return true;
 }
 
+/* A keeper that holds a lease does not delete its entry. The entry of a lease that has expired before a node
+ * reported it again may be deleted, unless the lease was broken. */
+static void check_held(struct ksim_world *w, const struct sl_item *item,
+                       bool has_passed)
+{
+    uint32_t i = w->etcd.term.node - 1;
+    struct sl_grant_view v;
+    if (!has_passed && sl_table_inspect_grant(w->nodes[i].table, ksim_node_now(w, i),
+                                              item->key, item->fence, &v))
+        KSIM_WRONG(w, "n%u deletes the entry of fence %" PRIu64 ", which it holds",
+                   i + 1, item->fence);
+}
+
 /* The entry of a lease stays until its bound while its holder relies on the lease, even if the lease has expired by
  * the reports so far. That of a broken lease stays for longer, because nodes may report a later expiry. */
 static void check_deleted(struct ksim_world *w, const struct ksim_item *entry)
@@ -40,9 +53,11 @@ static void check_deleted(struct ksim_world *w, const struct ksim_item *entry)
         !is_current(w, w->etcd.term.node - 1, &journal_ms) ||
         !read(&w->etcd.journal.items[k], &item, &v))
         return;
+    bool has_passed = !v.broken && item.expiry_ms <= journal_ms;
+    check_held(w, &item, has_passed);
     const struct ksim_grant *g = ksim_checker_find(&w->checker, item.fence);
     if (g == NULL || !g->leased || !ksim_checker_holds(g, w->now_us) || g->revoked ||
-        v.stolen || (!v.broken && (g->touched || item.expiry_ms <= journal_ms)) ||
+        v.stolen || has_passed || (!v.broken && g->touched) ||
         w->checker.overlapping[g->key] > g->fence)
         return;
     KSIM_WRONG(w,
@@ -79,4 +94,25 @@ void ksim_journal_writes(struct ksim_world *w, const struct ksim_item *entry)
 {
     check_deleted(w, entry);
     check_sure(w, entry);
+}
+
+/* A keeper that has read the journal knows which leases were broken, also if a node reports one again. */
+void ksim_journal_reported(struct ksim_world *w, uint32_t i, struct sl_bytes key,
+                           sl_fence fence)
+{
+    const struct ksim_node *n = &w->nodes[i];
+    const struct ksim_map *m = &w->etcd.journal;
+    struct sl_grant_view v, held;
+    struct sl_item item;
+    if (!n->f.guests.leads || n->f.guests.reads_journal ||
+        n->f.guests.term != w->etcd.term.term ||
+        !sl_table_inspect_grant(n->table, ksim_node_now(w, i), key, fence, &held) ||
+        held.broken)
+        return;
+    for (size_t k = 0; k < m->count; k++)
+        if (read(&m->items[k], &item, &v) && item.fence == fence && v.broken)
+            KSIM_WRONG(w,
+                       "n%u does not know that fence %" PRIu64
+                       " was broken, although it has read the journal",
+                       i + 1, fence);
 }

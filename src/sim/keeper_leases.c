@@ -310,6 +310,7 @@ void ksim_leases_reclaims_own(struct ksim_world *w, uint32_t i)
                        ? x->fence
                        : 0;
     w->withdrawn_key = ksim_key_of(x->key);
+    w->reclaimed = x->fence;
     ksim_records_reclaims_own(w, i, x);
 }
 
@@ -320,6 +321,7 @@ void ksim_leases_reclaimed_own(struct ksim_world *w, uint32_t i)
         KSIM_WRONG(w, "n%u adds fence %" PRIu64 ", which was withdrawn", i + 1,
                    w->withdrawn);
     ksim_records_reclaimed_own(w, i);
+    ksim_journal_reported(w, i, ksim_key(w->withdrawn_key), w->reclaimed);
 }
 
 /* ---- two nodes know each lease ---- */
@@ -657,7 +659,10 @@ void ksim_leases_received(struct ksim_world *w, uint32_t i, uint32_t from,
                           const struct ksim_before *b)
 {
     switch (m->type) {
-        case SL_FAILOVER_RECLAIM: check_reclaimed(w, i, from, m, b); break;
+        case SL_FAILOVER_RECLAIM:
+            check_reclaimed(w, i, from, m, b);
+            ksim_journal_reported(w, i, m->key, m->grant.fence);
+            break;
         case SL_FAILOVER_HELD:
         case SL_FAILOVER_NOTE: check_recorded(w, i, m, b); break;
         case SL_FAILOVER_SAY:

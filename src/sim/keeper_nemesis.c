@@ -226,6 +226,37 @@ void ksim_nemesis_close_guest(struct ksim_world *w, uint32_t i, uint32_t from,
     ksim_conn_close(w, i, c, true);
 }
 
+/* Return an open connection of this client to the node, or NULL; one that waits for a lock, if there is one. */
+static struct ksim_conn *conn_of(struct ksim_world *w, uint32_t i, uint32_t client,
+                                 uint32_t way)
+{
+    uint64_t dial = w->clients[client].ways[way].dial;
+    return dial == 0 || w->clients[client].ways[way].node != i
+               ? NULL
+               : ksim_conn_find(w, i, dial);
+}
+
+/* Close a connection of the client, often one that has sent another attempt; or the link to the keeper. */
+void ksim_nemesis_held(struct ksim_world *w, uint32_t i, uint32_t from,
+                       uint64_t session)
+{
+    struct sl_random *r = &w->random;
+    const struct ksim_conn *of = ksim_conn_of_session(w, i, session);
+    if (of == NULL || of->is_guest || !ksim_has_fault(w, KSIM_FAULT_EARLY)) return;
+    const struct ksim_request *q = ksim_conn_next(of, NULL);
+    while (q != NULL && q->command.id[0] == '\0') q = ksim_conn_next(of, q);
+    if (q == NULL || !sl_random_maybe(r, 500)) return;
+    if (sl_random_maybe(r, 3000)) {
+        ksim_net_reset(w, i, from);
+        return;
+    }
+    uint32_t way = sl_random_maybe(r, 7000) ? 1 - of->way : of->way;
+    struct ksim_conn *c = conn_of(w, i, of->client, way);
+    if (c == NULL) return;
+    KSIM_TRACE(w, "nemesis: n%u closes a connection of c%u", i + 1, of->client + 1);
+    ksim_conn_close(w, i, c, sl_random_maybe(r, 5000));
+}
+
 static void set_wall(struct ksim_world *w)
 {
     w->nodes[any_node(w)].wall_off_us = sl_random_between(&w->random, -3600000000,

@@ -10,6 +10,9 @@
 #define SILENCE_US \
     500000 /* When a node closes a silent link, as src/server/net/links.c. */
 
+#define CALL_US \
+    2000000 /* How long a node tries to connect, as src/server/net/links.c. */
+
 #define PAUSED_US 2100000 /* A node does not notice a shorter pause. */
 
 int64_t ksim_net_delay(struct ksim_world *w)
@@ -134,6 +137,8 @@ static void end_link(struct ksim_world *w, uint32_t a, uint32_t b, bool replaced
     n->links[b].broken_us = -1;
     n->links[b].unsent = 0;
     n->lead_linked &= ~(1u << (b + 1));
+    n->links[b].call_us = 0;
+    n->links[b].sees_closed = sight == SL_PEER_CLOSED;
     if (sight == SL_PEER_CLOSED) n->links[b].closed_us = w->now_us;
     ksim_audit_health(w);
     KSIM_TRACE(w, "n%u has no link to n%u%s", a + 1, b + 1,
@@ -152,6 +157,8 @@ static void begin_link(struct ksim_world *w, uint32_t a, uint32_t b, uint64_t nu
     struct ksim_link *x = &n->links[b];
     if (x->up) end_link(w, a, b, true, SL_PEER_CLOSED);
     x->up = true;
+    x->sees_closed = false;
+    x->call_us = 0;
     x->number = number;
     x->broken_us = -1;
     x->last_us = 0;
@@ -176,7 +183,11 @@ static void call(struct ksim_world *w, uint32_t a, uint32_t b)
         return;
     }
     bool closed = there && (!w->nodes[b].up || !accepts);
-    if (closed) n->links[b].closed_us = w->now_us;
+    struct ksim_link *x = &n->links[b];
+    if (!closed && x->call_us == 0) x->call_us = w->now_us;
+    if (!closed && w->now_us - x->call_us < CALL_US) return;
+    x->call_us = 0;
+    x->sees_closed = closed;
     sl_failover_sight(&n->f, ksim_node_now(w, a).ms, b + 1,
                       closed ? SL_PEER_CLOSED : SL_PEER_SILENT);
     ksim_node_settle(w, a);
@@ -229,8 +240,10 @@ void ksim_net_resume(struct ksim_world *w, uint32_t i)
     for (uint32_t b = 0; b < w->node_count; b++) {
         w->nodes[i].links[b].broken_us = -1;
         /* It does not notice that it was paused if that was short. */
-        if (w->now_us - w->nodes[i].paused_from_us > PAUSED_US)
+        if (w->now_us - w->nodes[i].paused_from_us > PAUSED_US) {
             w->nodes[i].links[b].heard_us = w->now_us;
+            w->nodes[i].links[b].sees_closed = false;
+        }
     }
     for (uint32_t b = 0; b < w->node_count; b++)
         if (b != i && sl_random_maybe(&w->random, 3000)) update_end(w, i, b);

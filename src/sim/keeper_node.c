@@ -84,6 +84,8 @@ void ksim_node_start(struct ksim_world *w, uint32_t i)
         n->asked_ms[o] = INT64_MIN;
         n->links[o].up = false;
         n->links[o].broken_us = -1;
+        n->links[o].call_us = 0;
+        n->links[o].sees_closed = false;
         n->links[o].unsent = 0;
         n->links[o].heard_us = w->now_us;
     }
@@ -701,6 +703,7 @@ void ksim_node_receive(struct ksim_world *w, uint32_t i, uint32_t from,
         (struct sl_bytes){address, strlen(address)}, ksim_node_linked(w, i));
     if (records && ksim_memory_end()) ksim_leases_lost(w, i);
     ksim_node_orders(w, i);
+    if (m.type == SL_FAILOVER_HELD) ksim_nemesis_held(w, i, from - 1, m.session);
     if (m.type == SL_FAILOVER_CLIENT && n->f.guests.leads &&
         n->f.guests.nodes[from].open && !n->f.guests.nodes[from].ready)
         ksim_nemesis_close_guest(w, i, from, m.session);

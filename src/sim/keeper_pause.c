@@ -56,17 +56,51 @@ static void pause_closed(struct ksim_world *w, uint32_t keeper, uint32_t i)
         if (o != keeper && o != i) ksim_net_reset(w, o, keeper);
 }
 
+/* A node pauses that has lost its connection to the keeper and cannot open one. When it continues, others lose
+ * their connections, too, but fewer than a majority. */
+static void pause_unreached(struct ksim_world *w, uint32_t keeper, uint32_t i)
+{
+    int64_t us = sl_random_between(&w->random, 2600000, 5000000);
+    int64_t until_us = w->now_us + us + 2000000;
+    ksim_net_reset(w, i, keeper);
+    if (!ksim_node_runs(w, i)) return;
+    if (w->nodes[keeper].links[i].cut_until_us < until_us)
+        w->nodes[keeper].links[i].cut_until_us = until_us;
+    if (w->nodes[i].links[keeper].cut_until_us < until_us)
+        w->nodes[i].links[keeper].cut_until_us = until_us;
+    ksim_pause_node(w, i, us);
+    ksim_schedule(w, us + sl_random_between(&w->random, 500000, 1500000),
+                  (struct sim_event){.type = SIM_EVENT_PAUSE,
+                                     .node = i,
+                                     .other = keeper + 1,
+                                     .number = w->nodes[i].life});
+}
+
+static void reset_some(struct ksim_world *w, uint32_t keeper, uint32_t i)
+{
+    uint32_t count = w->node_count / 2;
+    for (uint32_t k = 1; k < w->node_count && count > 0; k++) {
+        uint32_t o = (i + k) % w->node_count;
+        if (o == keeper) continue;
+        ksim_net_reset(w, o, keeper);
+        count--;
+    }
+}
+
 void ksim_pause_doubting(struct ksim_world *w)
 {
     uint32_t i = sl_random_below(&w->random, w->node_count);
     uint32_t keeper = w->etcd.term.node - 1;
     if (w->etcd.term.node == 0 || i == keeper || !ksim_node_runs(w, i)) return;
-    if (sl_random_maybe(&w->random, 5000)) pause_silent(w, keeper, i);
+    uint32_t dice = sl_random_below(&w->random, 10);
+    if (dice < 4) pause_silent(w, keeper, i);
+    else if (dice < 7) pause_unreached(w, keeper, i);
     else pause_closed(w, keeper, i);
 }
 
 void ksim_pause_event(struct ksim_world *w, const struct sim_event *e)
 {
-    if (w->nodes[e->node].life == e->number && !w->healed)
-        ksim_pause_node(w, e->node, sl_random_between(&w->random, 2000000, 6000000));
+    if (w->nodes[e->node].life != e->number || w->healed) return;
+    if (e->other != 0) reset_some(w, e->other - 1, e->node);
+    else ksim_pause_node(w, e->node, sl_random_between(&w->random, 2000000, 6000000));
 }

@@ -130,7 +130,8 @@ void ksim_rules_told(struct ksim_world *w, uint32_t i, uint64_t term)
 
 static void note_reported(struct ksim_world *w, sl_fence fence, uint64_t term)
 {
-    w->reported[ksim_slot(fence, KSIM_MADE)] = (struct ksim_reported){fence, term};
+    struct ksim_lease *x = ksim_leases_find(w, fence);
+    if (x != NULL) x->reported_term = term;
 }
 
 void ksim_rules_lead(struct ksim_world *w, uint32_t i, uint64_t term, bool waits)
@@ -170,6 +171,7 @@ void ksim_rules_health(struct ksim_world *w)
         for (uint32_t b = 0; b < w->node_count; b++) {
             struct ksim_link *x = &w->nodes[a].links[b];
             if (a == b || !ksim_node_runs(w, a)) continue;
+            if (x->sees_closed) x->closed_us = w->now_us;
             if (x->up && x->broken_us < 0) x->heard_us = w->now_us;
             if (w->now_us - x->heard_us > SILENCE_US) x->silent_us = w->now_us;
         }
@@ -685,11 +687,11 @@ void ksim_rules_wait_ended(struct ksim_world *w, uint32_t i)
         while (sl_table_each(n->table, ksim_node_now(w, i), ksim_key(k), &cursor, &v) &&
                !v.waits) {
             sl_fence later = w->checker.highest_alone[k];
-            const struct ksim_reported *x = &w->reported[ksim_slot(v.fence, KSIM_MADE)];
+            const struct ksim_lease *x = ksim_leases_find(w, v.fence);
             const struct ksim_made *made = &w->made[ksim_slot(later, KSIM_MADE)];
             if (v.leased && !v.broken && !v.stolen && v.fence < later &&
                 made->fence == later && !made->replayed &&
-                !(x->fence == v.fence && x->term > made->term))
+                (x == NULL || x->reported_term <= made->term))
                 KSIM_WRONG(w,
                            "k%u: n%u restores fence %" PRIu64 ", but a client has "
                            "received fence %" PRIu64,

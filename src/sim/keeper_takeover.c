@@ -110,7 +110,10 @@ void ksim_takeover_begin(struct ksim_world *w, uint32_t i)
     /* The lease expires at the keeper before the late report. */
     bool expires = second_us > w->now_us + REPORTS_US && sl_random_maybe(r, 6000);
     if (expires) until_us = second_us + sl_random_between(r, 100000, 800000);
-    KSIM_TRACE(w, "nemesis: n%u reports late to n%u", node + 1, i + 1);
+    KSIM_TRACE(w, "nemesis: n%u reports late to n%u, fence %llu for %lld ms%s",
+               node + 1, i + 1, (unsigned long long)g->fence,
+               (long long)(until_us - w->now_us) / 1000,
+               expires ? ", after it has expired" : "");
     cut(w, i, node, until_us);
     cut(w, node, i, until_us);
     w->hurry_us = w->now_us + HURRY_US;

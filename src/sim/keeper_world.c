@@ -122,10 +122,14 @@ static void draw_long(struct ksim_world *w)
 static void draw_even(struct ksim_world *w)
 {
     bool is_long = w->heal_at == 0 && w->setup.seed % 2 == 0;
-    if (is_long) w->volatile_ms = 3600000;
+    if (is_long) w->volatile_ms = w->setup.seed % 4 == 0 ? 3600000 : 1800000;
     else if (w->volatile_ms < 1000) w->volatile_ms = 10000;
     w->lease_min_ms = w->lease_max_ms = w->volatile_ms;
     if (is_long) w->rates_change = false;
+    /* A node reports such a lease a few seconds after its grant, and the client repeats its command. */
+    if (is_long && !w->setup.faults_given)
+        w->faults |= 1ull << KSIM_FAULT_REPEAT | 1ull << KSIM_FAULT_AGAIN |
+                     1ull << KSIM_FAULT_CRASH;
 }
 
 /* Keepers fail often, and nodes know different expiries of many leases, which operators break. */
@@ -134,8 +138,8 @@ static void draw_breaks(struct ksim_world *w)
     w->key_count = KSIM_KEYS;
     w->client_count = 8;
     w->node_count = w->machine_count = 5;
-    w->lease_min_ms = 3000;
-    w->lease_max_ms = w->volatile_ms = 10000;
+    w->lease_min_ms = 2000;
+    w->lease_max_ms = w->volatile_ms = 5000;
     w->think_ms = 200;
     w->nemesis_us = sl_random_between(&w->random, 120, 250) * 1000;
 }
