@@ -40,19 +40,27 @@ static uint32_t last_to_know(const struct ksim_world *w, sl_fence fence,
                                                                      : KSIM_NODES;
 }
 
-/* Return a node that may be the only one that knows of the last extension of a lease. */
+/* Return a node that may be the only one that knows of the last extension of a lease: the longest extension. */
 static uint32_t choose_node(const struct ksim_world *w, uint32_t keeper,
                             const struct ksim_grant **lease, int64_t *second_us)
 {
     const struct ksim_checker *k = &w->checker;
+    uint32_t best = KSIM_NODES;
+    int64_t most_us = 0;
     for (uint32_t n = 0; n < k->count && n < RECENT; n++) {
         const struct ksim_grant *g = &k->grants[k->count - 1 - n];
         if (!g->leased || !ksim_checker_holds(g, w->now_us)) continue;
-        uint32_t node = last_to_know(w, g->fence, second_us);
+        int64_t second;
+        uint32_t node = last_to_know(w, g->fence, &second);
+        if (node == KSIM_NODES || node == keeper) continue;
+        int64_t longer_us = end_at(w, node, g->fence) - second;
+        if (longer_us <= most_us) continue;
+        most_us = longer_us;
+        *second_us = second;
         *lease = g;
-        if (node != KSIM_NODES && node != keeper) return node;
+        best = node;
     }
-    return KSIM_NODES;
+    return best;
 }
 
 static void cut(struct ksim_world *w, uint32_t from, uint32_t to, int64_t until_us)
@@ -95,6 +103,25 @@ static void let_return(struct ksim_world *w, uint32_t i)
                                          .number = w->nodes[i].life});
 }
 
+/* The keeper fails in its wait, after the lease has expired there. The next keeper receives the late report before or
+ * after it reads the journal. Returns when the node can report. */
+static int64_t fail_after(struct ksim_world *w, uint32_t i, uint32_t node,
+                          int64_t from_us, int64_t to_us)
+{
+    struct sl_random *r = &w->random;
+    int64_t fail_us = sl_random_between(r, from_us, to_us), until_us = fail_us;
+    if (sl_random_maybe(r, 5000)) until_us += sl_random_between(r, 800000, 2000000);
+    ksim_schedule(w, fail_us - w->now_us,
+                  (struct sim_event){
+                      .type = SIM_EVENT_CRASH, .node = i, .number = w->nodes[i].life});
+    for (uint32_t o = 0; o < w->node_count; o++)
+        if (o != node) {
+            cut(w, o, node, until_us);
+            cut(w, node, o, until_us);
+        }
+    return until_us;
+}
+
 void ksim_takeover_begin(struct ksim_world *w, uint32_t i)
 {
     struct sl_random *r = &w->random;
@@ -110,6 +137,9 @@ void ksim_takeover_begin(struct ksim_world *w, uint32_t i)
     /* The lease expires at the keeper before the late report. */
     bool expires = second_us > w->now_us + REPORTS_US && sl_random_maybe(r, 6000);
     if (expires) until_us = second_us + sl_random_between(r, 100000, 800000);
+    if (expires && sl_random_maybe(r, 5000)) {
+        until_us = fail_after(w, i, node, second_us, end_at(w, node, g->fence));
+    }
     KSIM_TRACE(w, "nemesis: n%u reports late to n%u, fence %llu for %lld ms%s",
                node + 1, i + 1, (unsigned long long)g->fence,
                (long long)(until_us - w->now_us) / 1000,

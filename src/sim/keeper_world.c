@@ -139,7 +139,7 @@ static void draw_breaks(struct ksim_world *w)
     w->client_count = 8;
     w->node_count = w->machine_count = 5;
     w->lease_min_ms = 2000;
-    w->lease_max_ms = w->volatile_ms = 5000;
+    w->lease_max_ms = w->volatile_ms = 8000;
     w->think_ms = 200;
     w->nemesis_us = sl_random_between(&w->random, 120, 250) * 1000;
 }
