@@ -178,8 +178,10 @@ bool ksim_repeats_granted(struct ksim_world *w, uint32_t c, uint32_t way,
     }
     /* The client has given up, or uses another lock. */
     if (!x->ways[way].cancelled) {
-        ksim_checker_granted(&w->checker, g, x->ways[way].floor, w->now_us);
-        ksim_checker_doubt(&w->checker, g->fence, true);
+        struct ksim_grant unused = *g; /* CANCEL may have released it. */
+        unused.held = false;
+        unused.touched = true;
+        ksim_checker_granted(&w->checker, &unused, x->ways[way].floor, w->now_us);
     }
     if (!g->leased) ksim_client_hang_up(w, c, way, false);
     else if (!is_same(&x->repeat, &m)) cancel(w, c, way, &m);
