@@ -38,6 +38,12 @@ static bool is_grant(struct sl_bytes reply)
     return reply.n >= 2 && memcmp(reply.at, "*5", 2) == 0;
 }
 
+/* The same; or the reply to an attempt with an id, which also says whether it is a replay. */
+static bool shows_grant(struct sl_bytes reply)
+{
+    return is_grant(reply) || (reply.n >= 2 && memcmp(reply.at, "*6", 2) == 0);
+}
+
 /* Convert the reply to TX.OUTCOME into a reply to TX.COMMIT. The node sent TX.OUTCOME instead of a
  * TX.COMMIT whose reply was lost. */
 static struct sl_route_order settled(struct sl_route_request *q, struct sl_bytes reply)
@@ -65,9 +71,13 @@ static void receive_reply(struct sl_route *r, struct sl_route_request *q, uint64
         o.late = true;
         o.fence = q->unanswered;
     }
-    struct sl_record *x = sl_ledger_find(&r->ledger, q->unanswered);
-    if (x != NULL) x->unanswered = false;
-    sl_route_knows(n, q->unanswered);
+    /* After an error, the client does not know of the grant that the keeper has reported, and the
+     * keeper may have taken it back. So the record stays unanswered, and no keeper learns of it. */
+    if (shows_grant(reply)) {
+        struct sl_record *x = sl_ledger_find(&r->ledger, q->unanswered);
+        if (x != NULL) x->unanswered = false;
+        sl_route_knows(n, q->unanswered);
+    }
     q->unanswered = 0;
     note_transaction(q, tx);
     sl_route_end_request(r, q);

@@ -661,6 +661,27 @@ UNIT_TEST(a_grant_with_an_id_is_not_withdrawn)
     }
 }
 
+/* A keeper reports a grant before it is recorded. If the record fails, or the keeper cannot write it,
+ * the client receives an error. */
+UNIT_TEST(a_grant_whose_client_received_an_error_is_not_reported)
+{
+    open_route(7);
+    SUBMIT(1, "ACQUIRE", .verb = SL_ROUTE_ACQUIRE, .key = text("k"), .lease_ms = 10000,
+           .named = true);
+    orders();
+    RECEIVE(HELD, .session = 1, .yes = true, .key = text("k"),
+            .grant = {.fence = 5, .leased = true, .left_ms = 10000});
+    RECEIVE(SAY, .session = 1, .what = SL_SAY_LAST, .bytes = text("-RECOVERING"));
+    orders();
+    assert_int_equal(sessions[1].known_fence, 0);
+    sl_route_keeper(&route, now, 3, 8);
+    orders();
+    RECEIVE(HERE, .term = 8);
+    assert_null(strstr(orders(), "RECLAIM"));
+    assert_int_equal(route.ledger.by_fence.count, 0);
+    leave(1);
+}
+
 /* The clients 1 and 2 are connections that repeat one acquisition. The keeper grants it to client 2, and
  * reports it for both. */
 static void acquire_twice(sl_ms lease_ms)
