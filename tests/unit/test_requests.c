@@ -486,7 +486,7 @@ UNIT_TEST(at_the_limit_the_id_that_ended_first_is_forgotten)
     cancel(s, 'a', ID);
     TRY('a', ID, .lease_ms = 10);
     TRY('a', first, .lease_ms = 10); /* It was forgotten. */
-    SAID("a ENDED\na cancelled 0\na ENDED\na granted 1 lease 10\n");
+    SAID("a ENDED\na cancels 0\na ENDED\na granted 1 lease 10\n");
 }
 
 UNIT_TEST(the_number_of_ids_in_use_has_a_limit)
@@ -506,7 +506,7 @@ UNIT_TEST(the_number_of_ids_in_use_has_a_limit)
     cancel(s, 'a', id);
     s->said[0] = '\0';
     TRY('c', ID, .wait_ms = 1000);
-    SAID("c queued\n");
+    SAID("c waits\n");
 }
 
 UNIT_TEST(a_restored_grant_keeps_its_id)
