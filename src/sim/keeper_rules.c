@@ -180,6 +180,10 @@ void ksim_rules_health(struct ksim_world *w)
 /* How long a doubt counts, after the node has reached the keeper again. */
 #define DOUBT_US 2500000ll
 
+/* A claim has the journal time that the node read last. The node may have been cut off from etcd for up to
+ * 15 s since, and etcd may have been slow before and after. */
+#define OLD_JOURNAL_MS 40000
+
 /* A node claims a term because a majority cannot reach the keeper, or because its heartbeat has not
  * changed for a while. A keeper that has resigned lets others claim first. */
 void ksim_rules_claim(struct ksim_world *w, const struct ksim_op *x)
@@ -188,7 +192,7 @@ void ksim_rules_claim(struct ksim_world *w, const struct ksim_op *x)
     uint32_t keeper = e->term.node - 1, doubts = 0;
     int64_t beat_us = w->now_us - e->renewed_us;
     if (e->term.term == 0 || w->checker.without_clocks) return;
-    if (x->op.clock_ms + 20000 < e->term.clock_ms)
+    if (x->op.clock_ms + OLD_JOURNAL_MS < e->term.clock_ms)
         KSIM_WRONG(w, "n%u sets the journal time back by %" PRId64 " ms", x->node + 1,
                    e->term.clock_ms - x->op.clock_ms);
     if (keeper == x->node) {
