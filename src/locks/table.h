@@ -218,6 +218,10 @@ int sl_table_acquire(struct sl_table *t, struct sl_now now, struct sl_session *s
                      const struct sl_want *want, struct sl_grant *out);
 #define SL_WAITS 1
 
+/* Whether the request repeats an acquisition that is held, so that sl_table_acquire() returns its grant. */
+bool sl_table_repeats(const struct sl_table *t, const struct sl_session *s,
+                      const struct sl_want *want);
+
 /* Returns the status that sl_table_acquire() would return, except EDEADLOCK, EKEYS,
  * EWAITERS and ENOMEM. Grants and queues nothing. */
 int sl_table_judge(struct sl_table *t, struct sl_now now, const struct sl_session *s,

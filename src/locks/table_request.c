@@ -186,6 +186,16 @@ static bool has_room(struct sl_table *t)
            (t->limits.requests_max > 0 && sl_requests_forget_oldest(&t->requests));
 }
 
+bool sl_table_repeats(const struct sl_table *t, const struct sl_session *s,
+                      const struct sl_want *w)
+{
+    const struct sl_acquisition *a = w->request.n > 0
+                                         ? sl_requests_find(&t->requests, s->user,
+                                                            w->key, w->request)
+                                         : NULL;
+    return a != NULL && a->entry != NULL && a->entry->state == SL_HOLDING;
+}
+
 int sl_table_repeat(struct sl_table *t, struct sl_now now, struct sl_session *s,
                     const struct sl_want *w, struct sl_acquisition **found,
                     struct sl_grant *out)

@@ -371,6 +371,10 @@ static void acquire(struct ksim_world *w, uint32_t i, struct ksim_request *q)
             return;
         }
     }
+    /* A grant without a lease moves to the connection that repeats it, and its nodes must learn of that. */
+    if (sl_table_repeats(n->table, &q->c->s, &want) &&
+        ksim_serve_waits_for_others(w, i, q))
+        return;
     /* The table ends an acquisition with the reply nil, but the lock may be free when the journal is durable. */
     if (want.request.n > 0 && want.wait_ms == 0 &&
         sl_table_judge(n->table, now, &q->c->s, &want) == SLUICE_EFULL &&
@@ -382,7 +386,6 @@ static void acquire(struct ksim_world *w, uint32_t i, struct ksim_request *q)
     }
     begin_change(w, i);
     int status = sl_table_acquire(n->table, now, &q->c->s, &want, &g);
-    if (status == SLUICE_OK && g.replay && ksim_serve_waits_for_others(w, i, q)) return;
     if (status == SLUICE_OK) granted(w, i, q, &g);
     else if (status == SL_WAITS) {
         ksim_request_wait(w, i, q, KSIM_IN_TABLE);

@@ -177,11 +177,16 @@ static bool describe(struct conn *c)
     return sl_conn_describe(c) == SLUICE_OK;
 }
 
-/* Whether a request with an id must run again later, because it would be answered with nil, and the key
- * may be free then. The table ends the acquisition with the answer nil, so ask this first. */
+/* Whether a request with an id must run again later. Ask this before the request changes the table:
+ *
+ *     it would be answered with nil   The table ends the acquisition then, but the key may be free later.
+ *     it repeats a grant              A grant without a lease moves to the connection that is answered, and
+ *                                     only then may the nodes learn of the move. */
 static bool runs_later(struct request *r)
 {
     struct server *s = r->s;
+    if (sl_table_repeats(s->table, &r->c->session->s, &r->want))
+        return sl_local_waits_for_others(r);
     if (r->want.request.n == 0 || r->want.wait_ms > 0 ||
         sl_table_judge(s->table, s->now, &r->c->session->s, &r->want) != SLUICE_EFULL)
         return false;
@@ -204,7 +209,6 @@ static void acquire(struct request *r)
     sl_state_change(s);
     r->want.ticket = sl_request_ticket(r);
     int status = sl_table_acquire(s->table, s->now, &r->c->session->s, &r->want, &g);
-    if (status == SLUICE_OK && g.replay && sl_local_waits_for_others(r)) return;
     if (status == SLUICE_OK) sl_local_granted(r, &g);
     else if (status == SL_WAITS) wait_in_table(r, r->want.lease_ms);
     else if (status == SLUICE_EFENCES) sl_state_lack_fence(r);
