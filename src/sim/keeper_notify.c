@@ -228,6 +228,9 @@ void ksim_notify_cut(struct ksim_world *w, uint32_t c, uint32_t way)
         if (!k->hold.is || k->hold.lease_ms > 0 || k->hold.dial != dial) continue;
         ksim_checker_doubt(&w->checker, k->hold.fence, true);
         k->hold.is = false;
+        /* The lock belongs to the connection whose attempt reached the keeper last, but the client
+         * knows only which reply arrived last. */
+        if (k->hold.moves) ksim_client_hang_up(w, c, 1 - way, false);
     }
 }
 
