@@ -605,20 +605,24 @@ def many_requests_with_notify_keep_their_positions(t):
                 client.send("ACQUIRE", key, "WAIT", FOREVER, "REQUEST", b"the id of %-16d" % id_, "NOTIFY")
             for _ in ids:
                 check(client.reply(), "QUEUED")
+        # Of many pairs of requests, some arrive within a millisecond, so that only their numbers differ.
+        pairs_of = {node: [("k-%d-%d" % (node, i), 2000 + 2 * i) for i in range(24)] for node in nodes}
         fences = {}
         for node, (a, b) in clients.items():
-            many, k = "many-%d" % node, "k-%d" % node
+            many = "many-%d" % node
             holder.acquire(many, "LEASE", 60000)
-            fences[k] = holder.acquire(k, "LEASE", 60000)
+            for k, _ in pairs_of[node]:
+                fences[k] = holder.acquire(k, "LEASE", 60000)
             wait(a, many, range(2000))
-            wait(a, k, [2000])
-            wait(b, k, [2001])
+            for k, id_ in pairs_of[node]:
+                wait(a, k, [id_])
+                wait(b, k, [id_ + 1])
             wait(a, many, range(3000, 3500))
         live[keeper].kill()
         for node, (a, _b) in clients.items():
-            k = "k-%d" % node
-            until(lambda: live.client(one)("RELEASE", k, fences[k]) == 1, "there is a keeper")
-            check(len(outcome(a, k, b"the id of %-16d" % 2000)), 6)
+            for k, id_ in pairs_of[node]:
+                until(lambda: live.client(one)("RELEASE", k, fences[k]) == 1, "there is a keeper")
+                check(len(outcome(a, k, b"the id of %-16d" % id_)), 6)
 
 
 @test
@@ -715,6 +719,47 @@ def a_grant_without_a_lease_moves_to_the_connection_that_repeats_it(t):
             check(other("ACQUIRE", "k"), None, "it is still held")
             check(b("RELEASE", "k", fence), 1)
             until(lambda: [live.info(i)["handover_grants"] for i in (one, two)].count("0") >= 1, "the record is gone")
+
+
+@test
+def a_grant_without_a_lease_moves_although_both_attempts_waited_for_etcd(t):
+    """The end of an earlier lease is not in etcd yet. So both attempts wait, and then the later one has the grant."""
+    for other in (1, 2):  # Repeat the request at the keeper, or through the third node.
+        with trio(t) as (live, keeper, one, two):
+            id_ = b"an id of 16 byte"
+            b_node = (keeper, two)[other - 1]
+
+            def try_it():
+                """Return the replies, or None if the keeper has lost its authority meanwhile."""
+                holder, a, b = live.clients(keeper, one, b_node)
+                key = "k%d" % len(tried)
+                tried.append(key)
+                held = holder.acquire(key, "LEASE", 60000)
+                live.c.etcd[1].pause()
+                check(holder("RELEASE", key, held), 1)
+                a.send("ACQUIRE", key, "REQUEST", id_)
+                live.client(one)("READ", "other")  # The keeper has received what the node sent before.
+                b.send("ACQUIRE", key, "REQUEST", id_, "WAIT", 60000)
+                live.client(b_node)("READ", "other")
+                live.c.etcd[1].resume()
+                got = a.reply(), b.reply()
+                if not any(isinstance(x, Error) for x in got):
+                    return key, a, b, got
+                for x in a, b:
+                    x.close()
+                return None
+            tried = []
+            key, a, b, got = until(try_it, "the keeper has authority all the time")
+            check((got[1][0], got[0][5], got[1][5]), (got[0][0], 0, 1))
+            until(lambda: live.info(one)["handover_grants"] == "0", "the first node has no record of it")
+            if b_node == two:
+                until(lambda: live.info(two)["handover_grants"] == "1", "the other node has the record")
+                a.close()
+                live[keeper].kill()
+                c = live.client(one)
+                until(lambda: not isinstance(c("ACQUIRE", "free"), Error), "there is a keeper that grants")
+                check(c("ACQUIRE", key), None, "it is still held")
+            check(b("RELEASE", key, got[1][0]), 1)
 
 
 @test
