@@ -208,6 +208,7 @@ struct sim_contest {
     uint32_t rivals;            /* Requests. */
     uint32_t memberships;       /* How many memberships there had been before. */
     uint32_t ok, taken, failed; /* Answers. */
+    uint32_t barren;            /* Contests in a row without a grant. */
     uint64_t attempts;          /* Attempts that the nodes had made before. */
     int last_failure;           /* The last status that `failed` counts. */
 };
