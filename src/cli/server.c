@@ -132,11 +132,15 @@ static bool is_absent(const char *error)
 int cli_server_failed(const char *address, int status, const char *error)
 {
     char shown[CLI_SAFE_SIZE], reason[ERROR_SIZE];
+    int why = errno;
     cli_safe_text(address, shown, sizeof shown);
     cli_safe_text(error, reason, sizeof reason);
     switch (status) {
         case SLUICE_EINVAL: return cli_address_invalid(address);
         case SLUICE_ENOMEM: return cli_status_error(address, status);
+        case SLUICE_EIO: /* sluice_open() has failed, before it connected. */
+            cli_message("cannot connect to %s: %s", shown, strerror(why));
+            return CLI_EXIT_SYSTEM;
         case SLUICE_EDENIED:
             cli_message("%s: the server %s with SLUICE_PASSWORD or --password-file",
                         shown,

@@ -44,8 +44,8 @@ int cli_server_try(const struct cli_server *s, struct sluice_wire_options option
                    struct sluice_wire **out, char *address, size_t address_size,
                    char *error, size_t error_size);
 
-/* Print why a server cannot be used: the status and the message of a failed call. Returns an exit
- * status. */
+/* Print why a server cannot be used: the status and the message of a failed call. If the status is
+ * SLUICE_EIO, errno must be that of the call. Returns an exit status. */
 int cli_server_failed(const char *address, int status, const char *error);
 
 /* Return the exit status of an error reply. Its first word is the error code. */

@@ -3,6 +3,7 @@
 several shells; against the server that was built next to SLUICE.
 
 A script must never believe that it holds a lock that it does not hold."""
+import errno
 import json
 import os
 import re
@@ -412,6 +413,14 @@ def a_wrong_grant_in_the_environment_is_64(t):
         check(s.sluice("extend", env=env).status, 64, env)
     for args in (["k"], ["k", "x"], ["k", "1", "2"], ["", "1"], ["k", "0"]):
         check(s.sluice("release", *args).status, 64, args)
+
+
+@test
+def a_lack_of_descriptors_is_reported_with_its_reason(t):
+    s = Scene(t)
+    p = s.script("sh", "ulimit -n 4\nexec sluice extend k 1\n")
+    check((p.status, p.err), (71, "sluice extend: cannot connect to unix:%s: %s\n"
+                              % (s.socket, os.strerror(errno.EMFILE))))
 
 
 @test
