@@ -313,7 +313,7 @@ def enter_shows_the_holders_and_waiters_of_a_lock(t):
 
 
 @test
-def a_wait_without_a_timeout_has_no_time_left(t):
+def a_wait_without_a_timeout_shows_no_remaining_time(t):
     s, a = serve(t).with_clients(1)
     a("ACQUIRE", "db")
     p = t.begin("run", "--server", at(s), "db", "--", "true")
@@ -533,7 +533,7 @@ def a_server_that_does_not_reply_does_not_stop_the_keys(t):
 
 
 @test
-def a_connection_that_is_lost_between_updates_of_plain_text_is_an_update(t):
+def json_reports_a_connection_that_is_lost_between_updates(t):
     s = serve(t)
     p = t.begin("top", "--server", at(s), "--json", *INTERVAL, "--count", "1000000")
     p.until_out("\n")
