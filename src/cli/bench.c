@@ -36,7 +36,7 @@ struct bench {
     bool json, quiet;
     char own_prefix[64];
 
-    struct bench_client *client; /* `clients` of them. */
+    struct bench_client *client; /* An array with `clients` elements. */
     atomic_bool stop;
     int64_t elapsed_us;
     uint32_t stuck,
@@ -214,9 +214,14 @@ static int run(struct bench *b)
     pthread_sigmask(SIG_BLOCK, &set, &before); /* The threads inherit the mask. */
     int64_t began_us = now_us();
     for (uint32_t i = 0; i < b->clients; i++)
-        if (!bench_client_start(&b->client[i]))
+        if (!bench_client_start(&b->client[i])) {
             /* The server ends the sessions when this process ends. */
-            return cli_status_error("cannot start a client", SLUICE_ENOMEM);
+            cli_message(
+                "cannot start client %u: no memory or no thread is available; use "
+                "fewer --clients",
+                (unsigned)i + 1);
+            return CLI_EXIT_SYSTEM;
+        }
     work(b, &set, began_us);
     /* From now on, a signal ends the process at once. */
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -343,7 +348,9 @@ int cli_bench(const struct cli_command *command, int argc, char **argv)
     int rest;
     int status = cli_parse(command, argc, argv, false, take, &b, &rest);
     if (status >= 0) return status;
-    if (rest < argc) return cli_usage_error("too many arguments");
+    if (rest < argc)
+        return cli_usage_error("too many arguments; usage: sluice %s %s", command->name,
+                               command->synopsis);
     status = check_options(&b);
     if (status == 0) status = cli_server_find(&b.server);
     if (status != 0) return status;

@@ -54,7 +54,7 @@ struct bench_client {
     struct sl_random random;
     struct bench_slot *slots;
     struct bench_results results; /* Read it only if `ended`. */
-    bool lost;                    /* The connection was lost. The same. */
+    bool lost; /* The connection was lost. Read it only if `ended`. */
 
     /* Only this client writes them; others read them while it runs. */
     _Atomic uint64_t pairs_so_far, errors_so_far;

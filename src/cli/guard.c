@@ -109,7 +109,9 @@ static size_t signal_all(pid_t root, const pid_t *except, int sig)
     size_t count = cli_signal_descendants(root, except, sig, &foreign);
     if (foreign != 0 && !reported) {
         reported = true;
-        cli_message("cannot stop the process %d: it runs as another user",
+        cli_message("cannot stop process %d: it runs as another user; stop it "
+                    "yourself, because "
+                    "another client may be granted the lock",
                     (int)foreign);
     }
     return count;

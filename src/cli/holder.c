@@ -96,10 +96,10 @@ static void on_event(void *arg, const struct sluice_event *e)
     cli_safe_text(e->key, key, sizeof key);
     if (e->type == SLUICE_EVENT_ASKED) {
         if (!x->o->quiet)
-            cli_message("a client with priority %d needs \"%s\"; the lease cannot be "
-                        "extended, and expires in %s",
-                        (int)e->priority, key,
-                        cli_format_duration(e->left_ms, left, sizeof left));
+            cli_message(
+                "a client with a higher priority needs \"%s\"; the lease cannot be "
+                "extended, and expires in %s",
+                key, cli_format_duration(e->left_ms, left, sizeof left));
     } else if (e->type == SLUICE_EVENT_WITHDRAWN) {
         if (!x->o->quiet) cli_message("no other client needs \"%s\" any more", key);
     } else {
@@ -190,8 +190,9 @@ static void acquire(struct holder *x)
     start(x);
     while (!x->done || (whole && x->status == SLUICE_EMAJORITY)) {
         if (x->done) {
-            /* A majority cluster has no counting locks, which the whole capacity would
-             * exclude. */
+            /* Elsewhere, an exclusive lock requests the whole capacity, so that it excludes
+             * holders with -j. A majority cluster has no counting locks, so a plain request is
+             * enough. */
             whole = false;
             x->request.per = x->request.units = 0;
             start(x);
@@ -222,17 +223,24 @@ static int report_failure(struct holder *x)
 /* Release the lock. Returns 0; or prints a message and returns an exit status. */
 static int release(struct holder *x)
 {
-    char key[CLI_SAFE_SIZE], error[512];
+    char key[CLI_SAFE_SIZE], error[512], reason[CLI_SAFE_SIZE];
     x->done = false;
     int status = sluice_release_start(x->service, x->o->key, x->grant.fence, on_done,
                                       x);
     if (status != SLUICE_OK) on_done(x, status, NULL);
     while (!x->done) wait_once(x, INT64_MAX, false);
     if (x->status == SLUICE_OK) return 0;
+    cli_safe_text(x->o->key, key, sizeof key);
+    if (x->status == SLUICE_ELOST) {
+        cli_message("cannot release \"%s\": %s", key, sluice_status_text(x->status));
+        return CLI_EXIT_LOST;
+    }
     sluice_error(x->service, error, sizeof error);
-    cli_message("cannot release \"%s\": %s", cli_safe_text(x->o->key, key, sizeof key),
-                sluice_status_text(x->status));
-    return x->status == SLUICE_ELOST ? CLI_EXIT_LOST : CLI_EXIT_UNAVAILABLE;
+    cli_message("cannot release \"%s\": %s; it may be held until its lease expires",
+                key,
+                error[0] != '\0' ? cli_safe_text(error, reason, sizeof reason)
+                                 : sluice_status_text(x->status));
+    return CLI_EXIT_UNAVAILABLE;
 }
 
 /* --- Printing the result -------------------------------------------------------------- */

@@ -89,8 +89,9 @@ static void ask_ready(struct cli_ops *o, struct probe *p)
     else if (r->type == SLUICE_REPLY_STATUS && strcmp(r->text, "READY") == 0)
         p->ready = true;
     else
-        set_reason(p, CLI_EXIT_UNAVAILABLE,
-                   "the reply to READY is not the reply of a Sluice server");
+        set_reason(
+            p, CLI_EXIT_UNAVAILABLE,
+            "the reply to READY is not that of a Sluice server; check the address");
     sluice_reply_free(r);
 }
 

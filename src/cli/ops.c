@@ -162,8 +162,9 @@ int cli_ops_unexpected(const struct cli_ops *o, const char *command)
 {
     char shown[CLI_SAFE_SIZE];
     if (!o->quiet)
-        cli_message("%s: the reply to %s is not the reply of a Sluice server",
-                    cli_safe_text(o->address, shown, sizeof shown), command);
+        cli_message(
+            "%s: the reply to %s is not that of a Sluice server; check the address",
+            cli_safe_text(o->address, shown, sizeof shown), command);
     return CLI_EXIT_UNAVAILABLE;
 }
 

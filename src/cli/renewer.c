@@ -131,7 +131,8 @@ static void *acquire(void *arg)
     x->status = sluice_acquire_all(x->service, x->r->keys, x->r->count, want,
                                    &x->locks);
     if (x->status == SLUICE_EMAJORITY && x->r->whole) {
-        /* A majority cluster has no counting locks, which the whole capacity would exclude. */
+        /* Elsewhere, an exclusive run requests the whole capacity, so that it excludes runs
+         * with -j. A majority cluster has no counting locks, so a plain request is enough. */
         want->per = want->buckets = want->units = 0;
         x->status = sluice_acquire_all(x->service, x->r->keys, x->r->count, want,
                                        &x->locks);
@@ -343,8 +344,9 @@ static void leave_stream(int fd)
     if (null > STDERR_FILENO) close(null);
 }
 
-/* Work until the wrapper and the guard have both ended, or do not begin. SIGTERM means that the
- * wrapper has ended, and that nobody reads messages any more. */
+/* Extend the leases until the wrapper and the guard have both ended, or until the wrapper has not
+ * used the locks for too long. SIGTERM means that the wrapper has ended, and that nobody reads
+ * messages any more. */
 static void renew(struct renewer *x)
 {
     int64_t tick = x->request.lease_ms / TICKS_PER_LEASE;

@@ -63,10 +63,10 @@ static void print_plan(const struct cli_ops *o, const char *key, uint64_t fence,
         cli_put_ms(stderr, lease_ms);
         fputs(", and cannot extend the lease.\n", stderr);
     } else
-        fputs("The lock is free at once. If the client still works under it, two "
-              "clients can use "
-              "the resource at the same time.\n",
-              stderr);
+        fputs(
+            "The lock is free at once. If the client is still using the resource, two "
+            "clients can use it at the same time.\n",
+            stderr);
 }
 
 /* Ask for confirmation. Returns 0; or prints a message and returns an exit status. */

@@ -22,7 +22,7 @@
 #define LEASE_MS_DEFAULT 30000
 #define LEASE_MS_MIN 1000
 
-/* As the library: stop relying on a lease this early. */
+/* Like the library: stop relying on a lease this long before it expires. */
 #define MARGINS_PER_LEASE 10
 #define MARGIN_MS_MAX 5000
 
@@ -150,15 +150,19 @@ static int check_key(const char *key)
 /* Read the arguments of acquire and hold. */
 static int take_key(struct cli_script *o, int argc, char **argv)
 {
-    if (argc != 1)
-        return cli_usage_error(argc == 0 ? "missing KEY" : "too many arguments");
+    const struct cli_command *command = &cli_commands[o->id];
+    if (argc == 0) return cli_usage_error("missing KEY");
+    if (argc > 1)
+        return cli_usage_error("too many arguments; usage: sluice %s %s", command->name,
+                               command->synopsis);
     if (o->shell && o->json)
         return cli_usage_error("--json excludes --shell; use one or the other");
     if (o->per != 0 && o->want.shared)
         return cli_usage_error("-s cannot be combined with -j");
     if (o->id == CLI_HOLD && o->shell && o->pid == 0)
         return cli_usage_error("--shell needs --pid; write --pid $$");
-    if (o->kill && o->pid == 0) return cli_usage_error("--kill needs --pid");
+    if (o->kill && o->pid == 0)
+        return cli_usage_error("--kill needs --pid; write --pid $$");
     if (o->nonblock) o->want.wait_ms = 0;
     if (o->want.lease_ms == 0) o->want.lease_ms = LEASE_MS_DEFAULT;
     if (o->per > SLUICE_UNITS_MAX)

@@ -20,7 +20,8 @@ struct cli_script {
     bool kill;        /* If the lock is lost, send SIGTERM to the process `pid`. */
     pid_t pid;        /* The process that hold follows; 0: the parent process. */
     int64_t until_ms; /* When the lease expires, as the environment says; 0: unknown. */
-    pid_t holder;     /* The process that extends the lease, also from there. */
+    pid_t holder;     /* The process that extends the lease, as the environment says; 0:
+                       * unknown. */
 
     int out;      /* Where the results go. */
     bool printed; /* The result of a success has been printed. */

@@ -301,7 +301,7 @@ static const struct cli_option top_options[] = {
 static const struct cli_option bench_options[] = {
     SERVER_OPTIONS,
     {CLI_OPT_CLIENTS, "", "clients", "N", CLI_ARG_TEXT, "number of clients, each with its own connection (50)", NULL},
-    {CLI_OPT_KEYS, "", "keys", "N", CLI_ARG_TEXT, "number of keys, from which each request takes one at random (10000)", NULL},
+    {CLI_OPT_KEYS, "", "keys", "N", CLI_ARG_TEXT, "number of keys; each request uses a random one (10000)", NULL},
     {CLI_OPT_DURATION, "", "duration", "TIME", CLI_ARG_TEXT, "how long to run (10s); a plain number is in seconds", NULL},
     {CLI_OPT_LEASE, "", "lease", "TIME", CLI_ARG_TEXT, "lease of each lock (10s); 0: the lock belongs to the connection",
         "The lease of each lock; the default is 10 seconds.\nWith 0, the locks have no lease and belong to their connections."},
@@ -415,7 +415,7 @@ const struct cli_exit cli_exits[] = {
     {CLI_EXIT_SYSTEM, "ls explain watch break drain nodes ready", "the operating system reported an error, such as a lack of memory, or the output cannot be written", NULL},
     {CLI_EXIT_UNAVAILABLE, "acquire", "the server cannot be reached, or cannot grant the lock now; the script does not hold the lock", NULL},
     {CLI_EXIT_UNAVAILABLE, "extend", "the server cannot be reached, or cannot extend the lease now; do not rely on the lock after the time in SLUICE_LOCK_UNTIL", NULL},
-    {CLI_EXIT_UNAVAILABLE, "release", "the server cannot be reached; the lock remains held until its lease expires", NULL},
+    {CLI_EXIT_UNAVAILABLE, "release", "the server cannot be reached; the lock may remain held until its lease expires", NULL},
     {CLI_EXIT_UNAVAILABLE, "hold", "the server cannot be reached, or cannot grant or release the lock now", NULL},
     {CLI_EXIT_SYSTEM, "run canal store journal do acquire extend release hold top bench", "the operating system reported an error, such as a lack of memory or disk space, or the output cannot be written", NULL},
     {CLI_EXIT_UNAVAILABLE, "top", "the server could not be reached at the start or for the last update, or replied with an error", NULL},

@@ -93,10 +93,12 @@ int cli_top(const struct cli_command *command, int argc, char **argv)
     int rest;
     int status = cli_parse(command, argc, argv, false, take, &t, &rest);
     if (status >= 0) return status;
-    if (rest < argc) return cli_usage_error("too many arguments");
+    if (rest < argc)
+        return cli_usage_error("too many arguments; usage: sluice %s %s", command->name,
+                               command->synopsis);
     if (t.local && (t.server.address != NULL || t.server.password_file != NULL))
         return cli_usage_error("--local and --segment exclude --server and "
-                               "--password-file");
+                               "--password-file; use either a segment or a server");
     status = open_source(&t, &source);
     if (status != 0) return status;
     if (!t.once && !t.json && top_screen_usable())

@@ -160,7 +160,7 @@ def the_command_line_is_checked(t):
                           (("--pipeline", "2", "--wait", "1s"), "--wait excludes --pipeline"),
                           (("-s", "-j", "2"), "-s excludes -j"),
                           (("--prefix", "x" * 201), "--prefix must have at most 200 bytes"),
-                          (("key",), "too many arguments")):
+                          (("key",), "too many arguments; usage: sluice bench [options]")):
         p = t.sluice("bench", *options)
         check((p.status, said in p.err), (64, True), repr((options, p.err)))
 

@@ -322,7 +322,7 @@ def a_process_of_another_user_keeps_the_lock_and_is_reported(t):
     if not alive(other):
         raise tap.Skip("set-user-id programs have no effect here")
     do(t, "BREAK", "k", str(fence_of(t)[0]), "NOW")
-    p.until_err("cannot stop the process %d: it runs as another user" % other)
+    p.until_err("cannot stop process %d: it runs as another user" % other)
     check(p.status, 79)
     tap.kill_quietly(other)
     p = t.start(*nobody, program, "run", "--lease", "1s", "k", "--", "sh", "-c", sleep + " 1000 & echo $!")

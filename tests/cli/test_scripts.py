@@ -586,6 +586,29 @@ def hold_in_the_foreground(t):
 
 
 @test
+def hold_says_that_a_client_with_a_higher_priority_needs_the_lock(t):
+    s = Scene(t)
+    p = s.begin("hold", "k")
+    p.until_out("\n")
+    s.begin("acquire", "-p", "5", "--steal", "k")
+    p.until_err('sluice hold: a client with a higher priority needs "k"; the lease cannot be extended, and expires in ')
+    p.kill(signal.SIGTERM)
+    check(p.status, 0, "it releases the lock")
+
+
+@test
+def hold_says_that_a_release_has_failed(t):
+    s = Scene(t)
+    p = s.begin("hold", "--lease", "20s", "k")
+    p.until_out("\n")
+    s.stop()
+    p.kill(signal.SIGTERM)
+    p.until_err("; it may be held until its lease expires")
+    check_that(p.err.startswith('sluice hold: cannot release "k": unix:%s: ' % s.socket), p.err)
+    check(p.status, 69)
+
+
+@test
 def a_script_that_ends_while_hold_waits_leaves_no_request(t):
     s = Scene(t)
     s.take()
@@ -603,6 +626,7 @@ def a_script_that_ends_while_hold_waits_leaves_no_request(t):
 def a_wrong_command_line_of_hold_is_64(t):
     s = Scene(t)
     dead = t.run("true").pid
+    check_that("usage: sluice hold [options] KEY" in s.sluice("hold", "k", "l").err, "too many arguments")
     for args in (["--shell"], ["--kill"], ["--pid", "x"], ["--pid", "0"], ["--pid", str(dead)], ["-s", "-j", "2"]):
         check(s.sluice("hold", *args, "k").status, 64, args)
         check(s.held(), 0)

@@ -667,7 +667,7 @@ def the_command_line_is_checked(t):
                           (("--count", "0"), "--count must be a number of at least 1"),
                           (("--segment", ""), "--segment: the name must not be empty"),
                           (("--local", "--server", "x"), "exclude --server"),
-                          (("x",), "too many arguments")):
+                          (("x",), "too many arguments; usage: sluice top [options]")):
         p = t.sluice("top", *options)
         check((p.status, said in p.err), (64, True), repr((options, p.err)))
 
