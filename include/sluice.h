@@ -47,9 +47,11 @@
  * names.
  *
  * Results: SLUICE_OK is 0. Every failure is a negative enum sluice_status. A failed call
- * changes nothing; but if sluice_wire_call() or sluice_wire_send() fails, the server may
- * have executed the command. The comment of each function lists the errors that the
- * function can return, without the prefix SLUICE_. */
+ * changes nothing, with one exception: if a call on a server or a connection fails
+ * (sluice_release(), sluice_extend(), sluice_break(), sluice_transaction(),
+ * sluice_wire_call(), sluice_wire_send()), the server may have executed the command. The
+ * comment of each function lists the errors that the function can return, without the
+ * prefix SLUICE_. */
 #ifndef SLUICE_H
 #define SLUICE_H
 
@@ -381,17 +383,19 @@ SLUICE_API size_t sluice_canal_picture(uint64_t held, struct sluice_capacity cap
  *     struct sluice_request r = {.wait_ms = 5000, .lease_ms = 10000, .keep_alive = 1,
  *                                .on_event = on_event, .arg = &stop};
  *     if (sluice_acquire(s, "printer", &r, &g) == SLUICE_OK) {
- *         while (!stop && print_a_page(g.fence)) {}
+ *         while (!stop && sluice_left(s, "printer", g.fence) >= PAGE_MS &&
+ *                print_a_page(g.fence)) {}
  *         sluice_release(s, "printer", g.fence);
  *     }
  *     sluice_close(s);
  *
- * Waiters queue by priority, higher priorities first, and by arrival within a priority. A
- * request with `steal` asks holders of lower priority to release: Sluice calls their
- * callbacks, they release, and the request is granted with a higher fence. A holder that
- * does not release keeps the lock until its lease expires, and cannot extend the lease. A
- * holder without a lease keeps the lock until it releases it. The option `steal_early` takes
- * the lock before these holders have released it.
+ * Waiters queue by priority, higher priorities first, and by arrival within a priority. In a
+ * majority cluster, the order between waiters of different nodes is random. A request with
+ * `steal` asks holders of lower priority to release: Sluice calls their callbacks, they
+ * release, and the request is granted with a higher fence. A holder that does not release
+ * keeps the lock until its lease expires, and cannot extend the lease. A holder without a
+ * lease keeps the lock until it releases it. The option `steal_early` takes the lock before
+ * these holders have released it.
  *
  * A grant with a lease ends when it is released, or when the lease expires. Any thread can
  * extend and release it, and so can another program that knows the fence. With `keep_alive`
@@ -509,13 +513,16 @@ struct sluice_request {
                          * 20 such releases have been measured, the same as 0. */
     int64_t wait_ms;  /* Default 0: do not wait. SLUICE_FOREVER: no timeout. */
     int64_t lease_ms; /* Default 0: no lease. */
-    const char *value; /* A string for other threads to read; NULL: "". */
-    const char *note;  /* Another string for other threads to read; NULL: "". */
+    const char
+        *value;       /* A string that other clients (in one process: other threads) can
+                        * read; NULL: "". READ returns it. */
+    const char *note; /* A note for operators: EXPLAIN shows it. NULL: "". */
 
     /* The callback for events of the grant; NULL: none. The service reports each event once;
      * ASKED can occur again after WITHDRAWN. A thread of the service makes one call at a
-     * time and holds no internal lock meanwhile, so the callback may call any function of
-     * this header. When sluice_release() has returned, the service no longer uses arg. */
+     * time and holds no internal lock meanwhile, so the callback may call any function whose
+     * comment does not forbid it. When sluice_release() has returned, the service no longer
+     * uses arg. */
     void (*on_event)(void *arg, const struct sluice_event *e);
     void *arg;
 
@@ -549,14 +556,14 @@ struct sluice_grant {
 /* Acquire a lock. Borrows key and request, and fills *out. If request is NULL, all options
  * have their defaults. The wait is not a cancellation point.
  * After an error the caller does not hold the lock. EFULL: others hold the lock, and the timeout
- * has expired. EDEADLOCK: the thread would wait for a lock that only this thread holds, without
- * a lease. ETOOBIG: the request has more units than the capacity, or value or note is too long.
- * ECANCELLED: sluice_cancel() was called. Other errors: EINVAL, EKEYS, EWAITERS, ECLOSED,
- * EFORKED, ENOMEM.
+ * has expired. EDEADLOCK: in one process: the thread would wait for a lock that only this thread
+ * holds, without a lease. On a server, such a request waits until its timeout. ETOOBIG: the
+ * request has more units than the capacity, or value or note is too long. ECANCELLED:
+ * sluice_cancel() was called. Other errors: EINVAL, EKEYS, EWAITERS, ECLOSED, EFORKED, ENOMEM.
  * On a server also: EUNREACHABLE, EDENIED, EDRAINED, EPROTOCOL, and errors of the server that
- * lasted for retry_ms: ERECOVERING, ENOKEEPER, ENOQUORUM, EIO, EREQUESTS. EMAJORITY: the address
- * is a majority cluster, which supports only exclusive locks with a lease. sluice_error() returns
- * the message of the error. */
+ * lasted for retry_ms: ERECOVERING, ENOKEEPER, ENOQUORUM, EIO, EFENCES, EREQUESTS. EMAJORITY: the
+ * address is a majority cluster, which supports only exclusive locks with a lease. sluice_error()
+ * returns the message of the error. */
 SLUICE_API int sluice_acquire(struct sluice *s, const char *key,
                               const struct sluice_request *request,
                               struct sluice_grant *out);
@@ -655,7 +662,8 @@ SLUICE_API int64_t sluice_inspect(struct sluice *s, const char *key,
  *     }
  *
  * All calls belong to one thread. The functions above that wait for a server return
- * SLUICE_EINVAL. A callback may call any function except sluice_step() and sluice_close(). */
+ * SLUICE_EINVAL. A callback may call any function except sluice_step(), sluice_close(),
+ * sluice_release_all() and sluice_resign(). */
 
 /* Return a descriptor that is readable when sluice_step() has work to do. It belongs to the
  * service: do not read from it, write to it, or close it. Error: EINVAL if the service was not

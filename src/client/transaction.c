@@ -17,8 +17,8 @@ struct sluice_tx {
     int status;     /* The first failure since TX.BEGIN. */
     bool uncertain; /* A reply to TX.COMMIT was lost. */
     unsigned attempt;
-    int64_t heard_ms; /* When a server last replied, */
-    int64_t begun_ms; /* and last sent another reply than NOKEEPER. */
+    int64_t heard_ms; /* When a server last replied. */
+    int64_t begun_ms; /* When a server last sent a reply other than NOKEEPER. */
     char id[33];
 };
 
@@ -197,7 +197,7 @@ static int run(struct sluice_tx *tx, int (*fn)(struct sluice_tx *, void *), void
         if (connected != SLUICE_OK)
             return o == UNKNOWN || o == REJECTED ? SLUICE_EUNREACHABLE : connected;
         o = o == AGAIN ? attempt(tx, fn, arg, &status) : ask(tx, o, &status);
-        /* Each address in turn, but without haste while no keeper answers. */
+        /* Try each address in turn. Pause between attempts while no node has a keeper. */
         if (o != FINAL && status == SLUICE_ENOKEEPER) {
             if (now_ms() - tx->begun_ms >= tx->s->kind->retry_ms(tx->s)) return status;
             nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);

@@ -149,8 +149,9 @@ static void apply_effect(struct sl_memory *s, const struct sl_effect *e)
             sl_client_report(s, e->past.fence, SLUICE_EVENT_EXPIRED, true);
             break;
         case SL_EFFECT_ENDED: apply_ended(s, e); break;
-        case SL_EFFECT_SEEN: /* The C library has no AWAIT, */
-        case SL_EFFECT_CANCELLED: /* and no REQUEST. */ break;
+        /* A service in memory has no AWAIT and no REQUEST, so its table has no such effects. */
+        case SL_EFFECT_SEEN:
+        case SL_EFFECT_CANCELLED: break;
         case SL_EFFECT_SESSION_OVER: sl_client_session_over(e->session); break;
     }
 }

@@ -7,7 +7,8 @@
 
 #include "client/remote/remote.h"
 
-#define TIMER_NUMBER SL_ENGINE_LINKS /* The data of its events; others: the link. */
+/* The number in the events of the timer. Events of a socket contain the number of its link. */
+#define TIMER_NUMBER SL_ENGINE_LINKS
 #define EVENTS 8
 #define READS 16 /* Reads of one socket before the others have their turn. */
 

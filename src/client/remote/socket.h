@@ -26,7 +26,7 @@ struct sl_socket {
     bool wants_write;                        /* The socket's buffer is full. */
     const struct sl_client_address *address; /* Borrowed while it is not closed. */
     struct sl_resolver *resolver;
-    struct addrinfo *found, *next; /* The results that were not tried yet. */
+    struct addrinfo *found, *next; /* The resolved addresses that were not tried yet. */
     char *in;                      /* Bytes received and not yet returned. */
     size_t in_size, in_from, in_used;
     struct sl_client_reply_scan scan;
