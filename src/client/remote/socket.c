@@ -80,8 +80,9 @@ static enum sl_socket_state start_resolver(struct sl_socket *k)
     struct sl_resolver *r = calloc(1, sizeof *r);
     if (r != NULL) r->done = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (r == NULL || r->done < 0) {
+        if (r == NULL) fail(k, SLUICE_ENOMEM, "cannot resolve the name: out of memory");
+        else fail(k, SLUICE_EUNREACHABLE, strerror(errno)); /* Too many open files. */
         free(r);
-        fail(k, SLUICE_ENOMEM, "cannot start to resolve the name");
         return SL_SOCKET_CLOSED;
     }
     atomic_init(&r->users, 2);
