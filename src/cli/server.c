@@ -133,6 +133,10 @@ int cli_server_failed(const char *address, int status, const char *error)
 {
     char shown[CLI_SAFE_SIZE], reason[ERROR_SIZE];
     int why = errno;
+    size_t n = strlen(address);
+    /* The library names the address in the error, because it may try several. */
+    if (strncmp(error, address, n) == 0 && strncmp(error + n, ": ", 2) == 0)
+        error += n + 2;
     cli_safe_text(address, shown, sizeof shown);
     cli_safe_text(error, reason, sizeof reason);
     switch (status) {

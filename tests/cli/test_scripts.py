@@ -424,6 +424,13 @@ def a_lack_of_descriptors_is_reported_with_its_reason(t):
 
 
 @test
+def an_error_names_the_address_once(t):
+    s = Scene(t)
+    p = s.script("sh", "sluice extend --server 127.0.0.1:1 k 1\n")
+    check((p.status, p.err.count("127.0.0.1:1")), (69, 1), p.err)
+
+
+@test
 def an_asked_holder_cannot_extend(t):
     s = Scene(t)
     fence = str(s.take())
