@@ -25,7 +25,6 @@ void ksim_heal_begin(struct ksim_world *w)
     for (uint32_t c = 0; c < w->client_count; c++) {
         struct ksim_client *x = &w->clients[c];
         x->role = KSIM_ROLE_QUIET;
-        x->paused_us = 0;
         x->hold.release_us = 0;
         for (uint32_t k = 0; k < KSIM_WAITS; k++) x->waits[k].hold.release_us = 0;
         ksim_client_wake(w, c, sl_random_between(&w->random, 0, SECOND_US));

@@ -243,7 +243,8 @@ static int64_t paused_until(const struct ksim_world *w, const struct sim_event *
 static bool handle(struct ksim_world *w, const struct sim_event *e)
 {
     int64_t paused_us = paused_until(w, e);
-    if (w->now_us < paused_us) {
+    /* What arrives as the pause ends must not overtake what arrived during the pause. */
+    if (paused_us > 0 && w->now_us <= paused_us) {
         ksim_schedule(w, paused_us - w->now_us + 1, *e);
         return false;
     }
