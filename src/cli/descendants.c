@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* The longest chain of ancestors. A longer one is taken for a loop, which reused process ids can
@@ -22,9 +23,7 @@
 
 struct descent {
     pid_t root;
-    const pid_t *except;
     uint32_t round;
-    bool unsure; /* An ancestor ended while we searched. */
 };
 
 static struct {
@@ -34,8 +33,8 @@ static struct {
 
 static uint32_t rounds;
 
-/* Read the state and the parent of a process. Returns false if it does not exist. */
-static bool read_process(pid_t pid, char *state, pid_t *parent)
+/* Read the parent of a process, and whether it has ended. Returns false if it does not exist. */
+static bool read_process(pid_t pid, bool *ended, pid_t *parent)
 {
     char path[64], line[512];
     snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
@@ -47,9 +46,17 @@ static bool read_process(pid_t pid, char *state, pid_t *parent)
     line[n] = '\0';
     /* The program's name can contain parentheses, so search for the last one. */
     const char *after = strrchr(line, ')');
+    char state;
     int ppid;
-    if (after == NULL || sscanf(after + 1, " %c %d", state, &ppid) != 2) return false;
+    long threads;
+    if (after == NULL ||
+        sscanf(after + 1,
+               " %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld",
+               &state, &ppid, &threads) != 3)
+        return false;
     *parent = (pid_t)ppid;
+    /* If only the first thread has ended, the state is that of a zombie, but the others run. */
+    *ended = state == 'X' || (state == 'Z' && threads <= 1);
     return true;
 }
 
@@ -57,53 +64,91 @@ static bool read_process(pid_t pid, char *state, pid_t *parent)
 static pid_t parent_of(const struct descent *s, pid_t pid)
 {
     size_t at = (uint32_t)pid % PARENTS;
-    char state;
+    bool ended;
     pid_t parent;
     if (parents[at].round == s->round && parents[at].pid == pid)
         return parents[at].parent;
-    if (!read_process(pid, &state, &parent)) return -1;
+    if (!read_process(pid, &ended, &parent)) return -1;
     parents[at].round = s->round;
     parents[at].pid = pid;
     parents[at].parent = parent;
     return parent;
 }
 
-static bool is_excepted(const struct descent *s, pid_t pid)
-{
-    for (const pid_t *p = s->except; *p != 0; p++)
-        if (*p == pid) return true;
-    return false;
-}
-
-static bool is_descendant(struct descent *s, pid_t pid)
+static bool is_descendant(const struct descent *s, pid_t pid)
 {
     for (int depth = 0; depth < DEPTH_MAX && pid > 0; depth++) {
-        if (is_excepted(s, pid)) return false;
         if (pid == s->root) return depth > 0;
         pid = parent_of(s, pid);
-        /* The process that we look at may just have been given another parent. */
-        if (pid < 0 && depth > 0) s->unsure = true;
     }
     return false;
 }
 
-size_t cli_signal_descendants(pid_t root, const pid_t *except, int sig, pid_t *foreign)
+/* Whether this process has a child, possibly one that has ended and was not reaped. */
+static bool has_child(void)
 {
-    struct descent s = {.root = root, .except = except, .round = ++rounds};
+    siginfo_t info;
+    return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT | __WALL) == 0 ||
+           errno != ECHILD;
+}
+
+/* Read the next number of a list, through a buffer. Returns 0 at the end. */
+static pid_t next_number(int fd, char *buffer, size_t size, ssize_t *at, ssize_t *end)
+{
+    pid_t number = 0;
+    for (;;) {
+        if (*at == *end) {
+            *end = read(fd, buffer, size);
+            *at = 0;
+            if (*end <= 0) {
+                *end = 0;
+                return 0;
+            }
+        }
+        char c = buffer[(*at)++];
+        if (isdigit((unsigned char)c)) number = number * 10 + (c - '0');
+        else if (number > 0) return number;
+    }
+}
+
+bool cli_kill_children(void)
+{
+    char path[64], buffer[4096];
+    ssize_t at = 0, end = 0;
+    snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    for (pid_t pid;
+         fd >= 0 && (pid = next_number(fd, buffer, sizeof buffer, &at, &end)) > 0;)
+        kill(pid, SIGKILL);
+    if (fd >= 0) close(fd);
+    return has_child();
+}
+
+bool cli_can_find_descendants(void)
+{
+    bool ended;
+    pid_t parent;
+    return read_process(getpid(), &ended, &parent);
+}
+
+size_t cli_signal_descendants(int sig, pid_t *foreign)
+{
+    const struct descent s = {.root = getpid(), .round = ++rounds};
     size_t count = 0;
+    *foreign = 0;
+    if (sig == SIGKILL) cli_kill_children();
     DIR *proc = opendir("/proc");
-    if (proc == NULL) return 0;
+    if (proc == NULL) return has_child();
     for (struct dirent *e; (e = readdir(proc)) != NULL;) {
-        char state;
+        bool ended;
         pid_t parent;
         if (!isdigit((unsigned char)e->d_name[0])) continue;
         pid_t pid = (pid_t)atoi(e->d_name);
         if (!is_descendant(&s, pid)) continue;
-        if (!read_process(pid, &state, &parent) || state == 'Z' || state == 'X')
-            continue;
+        if (!read_process(pid, &ended, &parent) || ended) continue;
         if (kill(pid, sig) == 0 || (errno == EPERM && sig == 0)) count++;
         else if (errno == EPERM) *foreign = pid;
     }
     closedir(proc);
-    return count > 0 ? count : s.unsure;
+    return count > 0 || *foreign != 0 ? count : has_child();
 }

@@ -1,21 +1,32 @@
-/* descendants.h - signals all descendants of a process, wherever they are.
+/* descendants.h - signals all descendants of this process, wherever they are.
  *
  * A process can leave its process group and its session, and a daemon leaves its parent. But if an
  * ancestor is a child subreaper (prctl(2)), its descendants stay its descendants. This module finds
- * them in /proc. It allocates no memory. */
+ * them in /proc. A process that forks and ends while we read /proc can escape a search. But a subreaper
+ * without children has no descendants, so the last search is certain. Allocates no memory. */
 #ifndef SL_CLI_DESCENDANTS_H
 #define SL_CLI_DESCENDANTS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Send a signal to the descendants of `root`, except the processes of `except` (which ends with 0)
- * and their descendants. Returns the number of those that received it and have not ended; at least
- * 1 if this is not certain, because a process ended meanwhile. Call it again until it returns 0.
- * Signal 0 only counts them, and includes those of other users. If another signal is not permitted,
- * stores the id of such a process in *foreign. */
-size_t cli_signal_descendants(pid_t root, const pid_t *except, int sig, pid_t *foreign);
+/* Send a signal to the descendants of this process, which is a child subreaper. Returns the number of
+ * those that received it and have not ended; at least 1 if there may be others. Reap the children that
+ * have ended, and call it again until it returns 0. Signal 0 only counts them, and includes those of
+ * other users. If another signal is not permitted, stores the id of such a process in *foreign, and
+ * does not count it. */
+size_t cli_signal_descendants(int sig, pid_t *foreign);
+
+/* Send SIGKILL to the children of this process. Returns whether there are children, possibly some that
+ * have ended and were not reaped. This takes much less time than a search of /proc. It is sufficient for
+ * processes that fork and end again and again: they are orphans, and so children of this process. But
+ * some kernels do not list children. */
+bool cli_kill_children(void);
+
+/* Return whether the descendants of a process can be found: /proc is mounted. */
+bool cli_can_find_descendants(void);
 
 /* Return how long to wait before SIGKILL is sent again, after a wait of `ms` (0: none). The waits
  * grow, because a search costs processor time that the killed processes need in order to end. */

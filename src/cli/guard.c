@@ -24,8 +24,6 @@
  * guard does. */
 #define REASON_MS 20
 
-static const pid_t none[] = {0};
-
 /* The guard of this process. */
 struct guard {
     const struct cli_guard *g;
@@ -102,11 +100,11 @@ static void report_lost(void *context, bool ended)
 /* --- The command ------------------------------------------------------------ */
 
 /* Send a signal to all descendants, and report once if one of them cannot be stopped. */
-static size_t signal_all(pid_t root, const pid_t *except, int sig)
+static size_t signal_all(int sig)
 {
     static bool reported;
-    pid_t foreign = 0;
-    size_t count = cli_signal_descendants(root, except, sig, &foreign);
+    pid_t foreign;
+    size_t count = cli_signal_descendants(sig, &foreign);
     if (foreign != 0 && !reported) {
         reported = true;
         cli_message("cannot stop process %d: it runs as another user; stop it "
@@ -119,14 +117,14 @@ static size_t signal_all(pid_t root, const pid_t *except, int sig)
 
 static size_t send(void *context, int sig)
 {
-    const struct guard *x = context;
-    return signal_all(x->self, none, sig);
+    (void)context;
+    return signal_all(sig);
 }
 
 static void kill_all(void *context)
 {
-    const struct guard *x = context;
-    cli_kill_descendants(x->self, none);
+    (void)context;
+    cli_kill_descendants();
 }
 
 static bool stop(void *context, int sig, bool job)
@@ -146,15 +144,23 @@ static void in_child(void *context)
     if (getppid() != x->self) _exit(CLI_EXIT_LOST);
 }
 
-void cli_kill_descendants(pid_t root, const pid_t *except)
+/* Reap the children that have ended. */
+static void reap(void)
 {
+    while (waitpid(-1, NULL, WNOHANG) > 0) {}
+}
+
+void cli_kill_descendants(void)
+{
+    const struct timespec moment = {.tv_nsec = 1000000};
     int64_t pause_ms = 0;
-    while (signal_all(root, except, SIGKILL) > 0) {
+    do {
         pause_ms = cli_kill_pause(pause_ms);
-        const struct timespec moment = {.tv_nsec = (long)pause_ms * 1000000};
-        while (waitpid(-1, NULL, WNOHANG) > 0) {}
-        nanosleep(&moment, NULL);
-    }
+        for (int64_t ms = 0; ms < pause_ms && cli_kill_children(); ms++) {
+            nanosleep(&moment, NULL);
+            reap();
+        }
+    } while (signal_all(SIGKILL) > 0);
 }
 
 /* The command has ended, but descendants still run: hold the locks until they have ended, too. */
@@ -165,20 +171,19 @@ static void await_others(struct guard *x)
     sigemptyset(&heeded);
     sigaddset(&heeded, SIGCHLD);
     sigaddset(&heeded, CLI_SIGNAL_WAKE);
-    while (send(x, 0) > 0) {
+    for (; signal_all(0) > 0; reap()) {
         int64_t now = cli_boot_ms();
         int64_t at = asked ? kill_at(x) : check_at(x), wait = at - now;
         wait = wait < 0 ? 0 : wait < LOOK_MS ? wait : LOOK_MS;
         const struct timespec t = {.tv_nsec = (long)wait * 1000000};
         sigtimedwait(&heeded, NULL, &t);
-        while (waitpid(-1, NULL, WNOHANG) > 0) {}
         if (!asked && is_lost(x)) {
             asked = true;
-            send(x, SIGTERM);
-            send(x, SIGCONT);
+            signal_all(SIGTERM);
+            signal_all(SIGCONT);
             report_lost(x, false);
         }
-        if (asked && cli_boot_ms() >= kill_at(x)) cli_kill_descendants(x->self, none);
+        if (asked && cli_boot_ms() >= kill_at(x)) cli_kill_descendants();
     }
 }
 
@@ -189,6 +194,7 @@ static void prepare(struct guard *x)
     const struct sched_param soon = {.sched_priority = 1};
     struct sigevent wake = {.sigev_notify = SIGEV_SIGNAL,
                             .sigev_signo = CLI_SIGNAL_WAKE};
+    cli_message_never_waits();
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     prctl(PR_SET_NAME, "sluice-guard");
     mlockall(MCL_CURRENT | MCL_FUTURE);
@@ -221,7 +227,8 @@ void cli_guard(struct cli_guard *g)
     atomic_store_explicit(&s->guard, x.self, memory_order_release);
     s->end = cli_child_guarded(&job);
     atomic_store_explicit(&s->phase, CLI_PHASE_ENDED, memory_order_release);
-    if (!g->close && send(&x, 0) > 0) {
+    reap();
+    if (!g->close && signal_all(0) > 0) {
         /* Otherwise a process that reads from a pipe of the command would wait for us. */
         int null = open("/dev/null", O_RDWR | O_CLOEXEC);
         for (int fd = STDIN_FILENO; null >= 0 && fd <= STDERR_FILENO; fd++)

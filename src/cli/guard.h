@@ -28,8 +28,8 @@ struct cli_guard {
 /* Do the work of the guard, in a process of its own. */
 void cli_guard(struct cli_guard *g);
 
-/* Kill the descendants of `root`, except the processes of `except` (which ends with 0) and their
- * descendants, until none is left. Also reaps children of this process. */
-void cli_kill_descendants(pid_t root, const pid_t *except);
+/* Kill the descendants of this process, which is a child subreaper, until none is left. Also reaps
+ * its children. */
+void cli_kill_descendants(void);
 
 #endif /* SL_CLI_GUARD_H */

@@ -286,9 +286,8 @@ static int hold(struct holder *x)
     while (status == 0 && keeps && !x->lost && !must_end(x))
         wait_once(x, INT64_MAX, false);
     if (x->lost) {
-        status = report_lost(x);
         if (x->o->kill) syscall(SYS_pidfd_send_signal, x->followed, SIGTERM, NULL, 0);
-        return status;
+        return report_lost(x);
     }
     /* acquire leaves the lock held when the script knows of it. */
     if (status == 0 && !keeps && !must_end(x)) return 0;
@@ -303,6 +302,7 @@ static int work(struct holder *x)
     struct sluice_wire *wire;
     struct cli_script *o = x->o;
     bool keeps = o->id == CLI_HOLD;
+    if (keeps) cli_message_never_waits();
     cli_client_name(keeps ? "sluice-hold" : "sluice-acquire",
                     o->pid != 0 ? o->pid : getppid(), name, sizeof name);
     const struct sluice_options options = {.password = o->server.password,

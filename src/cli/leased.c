@@ -13,6 +13,7 @@
 
 #include "cli/child.h"
 #include "cli/clock.h"
+#include "cli/descendants.h"
 #include "cli/exits.h"
 #include "cli/guard.h"
 #include "cli/message.h"
@@ -294,14 +295,16 @@ static int64_t replace_at(const struct wrapper *x)
 }
 
 /* If the guard was killed or is stopped, kill the command in its place. Returns whether that was
- * necessary. */
+ * necessary. Also kill the renewer: without a child, this process is certain that no descendant of the
+ * command is left. So the locks are not released, and their leases expire. */
 static bool replaced_guard(struct wrapper *x)
 {
     struct cli_shared *s = x->shared;
-    const pid_t except[] = {x->renewer != 0 ? x->renewer : -1, 0};
     bool done = atomic_load_explicit(&s->phase, memory_order_acquire) == CLI_PHASE_DONE;
     if (done || (!x->guard_ended && cli_boot_ms() < replace_at(x))) return false;
-    cli_kill_descendants(x->self, except);
+    if (x->renewer != 0) kill(x->renewer, SIGKILL);
+    cli_kill_descendants();
+    x->renewer = 0;
     if (x->guard_ended) {
         cli_message(
             "the guard of the command was killed; the command was killed as well");
@@ -331,11 +334,7 @@ static int supervise(struct wrapper *x)
         if (sig == CLI_SIGNAL_NOTICE) on_notice(x, info.si_value.sival_int);
         else if (sig == SIGCHLD) on_child(x);
         else if (sig != 0) kill(x->guard, sig);
-        if (replaced_guard(x)) {
-            close(x->life[1]);
-            await_renewer(x);
-            return CLI_EXIT_LOST;
-        }
+        if (replaced_guard(x)) return CLI_EXIT_LOST;
         if (x->guard_ended) {
             while ((sig = next_signal(x, 0, &info)) != 0)
                 if (sig == CLI_SIGNAL_NOTICE) on_notice(x, info.si_value.sival_int);
@@ -359,6 +358,12 @@ static int prepare(struct wrapper *x)
                      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (x->shared == MAP_FAILED) return cannot("map memory");
     if (pipe2(x->life, O_CLOEXEC) != 0) return cannot("create a pipe");
+    if (!cli_can_find_descendants()) {
+        cli_message(
+            "cannot read /proc, which is necessary to stop the command in time; "
+            "mount it");
+        return CLI_EXIT_SYSTEM;
+    }
     if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) return cannot("become a subreaper");
     x->terminal = cli_terminal_open();
     cli_heed_signals(&x->heeded, &x->mask);

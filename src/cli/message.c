@@ -1,9 +1,14 @@
 #include "cli/message.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli/exits.h"
@@ -17,6 +22,36 @@ void cli_message_prefix(const char *name)
     prefix = name;
 }
 
+static bool never_waits;
+
+void cli_message_never_waits(void)
+{
+    never_waits = true;
+}
+
+/* Write to standard error, but do not wait. Its open file is shared with other processes, so open it again
+ * instead of setting O_NONBLOCK. */
+static void write_now(const char *text, size_t n)
+{
+    struct stat s;
+    ssize_t written = -1;
+    if (fstat(STDERR_FILENO, &s) != 0) return;
+    if (S_ISSOCK(s.st_mode)) {
+        written = send(STDERR_FILENO, text, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+    } else if (S_ISFIFO(s.st_mode) || S_ISCHR(s.st_mode)) {
+        int fd = open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+        struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
+        if (fd >= 0) {
+            written = write(fd, text, n);
+            close(fd);
+        } else if (poll(&p, 1, 0) > 0 && p.revents == POLLOUT) {
+            /* The terminal belongs to another user. */
+            written = write(STDERR_FILENO, text, n);
+        }
+    } else written = write(STDERR_FILENO, text, n);
+    (void)written;
+}
+
 /* Print a line with one write(), so that lines of several processes do not mix. */
 static void write_line(const char *format, va_list args, const char *hint)
 {
@@ -28,6 +63,10 @@ static void write_line(const char *format, va_list args, const char *hint)
     size_t len = (size_t)n + (size_t)m;
     if (len > sizeof line - 2) len = sizeof line - 2;
     line[len++] = '\n';
+    if (never_waits) {
+        write_now(line, len);
+        return;
+    }
     ssize_t written = write(STDERR_FILENO, line, len);
     if (written >= 0 && hint != NULL)
         written = write(STDERR_FILENO, hint, strlen(hint));

@@ -11,6 +11,10 @@ void cli_message_prefix(const char *name);
 /* Print one line on standard error: "sluice run: ...". */
 __attribute__((format(printf, 1, 2))) void cli_message(const char *format, ...);
 
+/* From now on, lose a message if the user's terminal or pipe cannot take it at once. For processes that
+ * extend leases or stop the command: a terminal that is paused (Ctrl-S) must not delay them. */
+void cli_message_never_waits(void);
+
 /* Report an invalid command line, and point to the help. Returns CLI_EXIT_USAGE. */
 __attribute__((format(printf, 1, 2))) int cli_usage_error(const char *format, ...);
 

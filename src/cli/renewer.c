@@ -384,6 +384,7 @@ static int start(struct renewer *x)
     sigemptyset(&heeded);
     sigaddset(&heeded, SIGTERM);
     prctl(PR_SET_NAME, "sluice-renewer");
+    cli_message_never_waits();
     leave_stream(STDIN_FILENO);
     leave_stream(STDOUT_FILENO);
     x->signals = signalfd(-1, &heeded, SFD_CLOEXEC);

@@ -158,6 +158,18 @@ def kill_all_below():
 # --- What a test works with ---------------------------------------------------
 
 
+def full_pipe():
+    """A full pipe that no process reads: the read end, and the write end."""
+    out, into = os.pipe()
+    os.set_blocking(into, False)
+    try:
+        while True:
+            os.write(into, b"x" * 4096)
+    except BlockingIOError:
+        os.set_blocking(into, True)
+    return out, into
+
+
 class Process:
     """A process that a test started. Its output goes to files, and can be read while it
     runs."""

@@ -335,14 +335,99 @@ def a_process_of_another_user_keeps_the_lock_and_is_reported(t):
     t.until(lambda: t.held() == 0, "the lock is free")
 
 
+FAMILY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "family.c")
+
+
+def family(t):
+    """A program with descendants that are hard to find."""
+    p = t.run("cc", "-o", t.path("family"), FAMILY, "-pthread")
+    check(p.status, 0, p.err)
+    return t.path("family")
+
+
+def member(t, path="pid"):
+    """The process that has written its id to this file."""
+    return int(t.until(lambda: os.path.exists(t.path(path)) and t.read(path).endswith("\n") and t.read(path), "it runs"))
+
+
 @test
-def the_guard_kills_the_command_when_it_is_killed(t):
-    p = t.begin("run", "k", "--", "sh", "-c", "setsid sleep 1000 & echo $! $$; wait")
+def a_daemon_that_is_being_forked_when_the_command_ends_keeps_the_lock(t):
+    program = family(t)
+    for i in range(30):
+        path = t.path("pid%d" % i)
+        check(t.sluice("run", "k%d" % i, "--", program, "daemon", "300", path).status, 0)
+        pid = member(t, "pid%d" % i)
+        check_that(t.held("k%d" % i) > 0, "run %d: the lock is held" % i)
+        tap.kill_quietly(pid)
+
+
+@test
+def a_process_whose_first_thread_has_ended_is_stopped_and_keeps_the_lock(t):
+    program = family(t)
+    p = t.begin("run", "--grace", "0", "k", "--", program, "thread", t.path("pid"))
+    pid = member(t)
+    t.until(lambda: open("/proc/%d/stat" % pid).read().rsplit(")", 1)[1].split()[0] == "Z", "its first thread has ended")
+    do(t, "BREAK", "k", str(fence_of(t)[0]), "NOW")
+    check(p.status, 79)
+    t.until(lambda: not alive(pid), "it was killed")
+    os.unlink(t.path("pid"))
+    check(t.sluice("run", "k", "--", "sh", "-c", '"$0" thread "$1" &', program, t.path("pid")).status, 0)
+    pid = member(t)
+    end = time.monotonic() + 1
+    while time.monotonic() < end:
+        check(t.held() > 0, True, "the lock is held")
+        time.sleep(0.1)
+    tap.kill_quietly(pid)
+    t.until(lambda: t.held() == 0, "the lock is free")
+
+
+@test
+def a_full_pipe_for_messages_does_not_delay_the_guard(t):
+    reader, writer = tap.full_pipe()
+    p = t.begin("run", "--lease", "1h", "--grace", "0", "k", "--", "sh", "-c", "trap '' TERM; echo up $$; sleep 1000 & wait; wait",
+                stderr=writer)
+    command = int(p.until_out("up ").split()[1])
+    guard = parts_of(p)[1]
+    p.kill()  # The wrapper is no help.
+    do(t, "BREAK", "k", str(fence_of(t)[0]), "NOW")
+    t.until(lambda: not alive(command), "the command was killed")
+    t.until(lambda: not alive(guard), "the guard has ended")
+    os.close(writer)
+    os.close(reader)
+
+
+@test
+def a_waiter_with_a_full_pipe_for_messages_runs_the_command(t):
+    holder = t.hold()
+    reader, writer = tap.full_pipe()
+    p = t.begin("run", "k", "--", "echo", "ran", stderr=writer)
+    t.until(lambda: t.waiting() == [p.pid], "it waits")
+    time.sleep(1.5)  # It tries to print the holder.
+    holder.release()
+    check((p.status, p.out), (0, "ran\n"))
+    os.close(writer)
+    os.close(reader)
+
+
+@test
+def without_proc_the_command_is_not_started(t):
+    if t.run("unshare", "-m", "true").status != 0:
+        raise tap.Skip("mount namespaces need root")
+    p = t.run("unshare", "-m", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh", tap.program, "run", "k", "--",
+              "echo", "ran")
+    check((p.status, p.out), (71, ""))
+    check_that("cannot read /proc" in p.err, p.err)
+    check(t.held(), 0)
+
+
+@test
+def the_wrapper_kills_the_command_when_the_guard_is_killed(t):
+    p = t.begin("run", "--lease", "1s", "k", "--", "sh", "-c", "setsid sleep 1000 & echo $! $$; wait")
     t.until(lambda: len(p.out.split()) == 2, "it runs")
     os.kill(parts_of(p)[1], signal.SIGKILL)
     check(p.status, 79)
     check_that(not any(alive(int(pid)) for pid in p.out.split()), "command and descendant have ended")
-    check(t.held(), 0)
+    t.until(lambda: t.held() == 0, "the lease has expired")
 
 
 @test

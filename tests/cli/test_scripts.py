@@ -284,22 +284,10 @@ for command in ("acquire", "hold", "background"):
         test_of("%s_that_gets_%s_leaves_no_request" % (command, number.name), interrupted, command, number)
 
 
-def full_pipe():
-    """A full pipe that no process reads."""
-    out, into = os.pipe()
-    os.set_blocking(into, False)
-    try:
-        while True:
-            os.write(into, b"x" * 4096)
-    except BlockingIOError:
-        os.set_blocking(into, True)
-    return out, into
-
-
 @test
 def killed_between_the_grant_and_its_output_the_lease_expires(t):
     s = Scene(t)
-    out, into = full_pipe()
+    out, into = tap.full_pipe()
     p = s.begin("acquire", "--shell", "--lease", "2s", "k", stdout=into)
     t.until(lambda: s.held(), "it is granted")
     p.kill(signal.SIGKILL)
@@ -319,7 +307,7 @@ def killed_between_the_grant_and_its_output_the_lease_expires(t):
 @test
 def a_lease_that_expires_before_the_output_can_be_written_is_not_printed(t):
     s = Scene(t)
-    out, into = full_pipe()
+    out, into = tap.full_pipe()
     p = s.begin("acquire", "--shell", "--lease", "1s", "k", stdout=into)
     p.until_err("lost the lock")
     os.set_blocking(out, False)
@@ -449,10 +437,10 @@ def an_asked_holder_cannot_extend(t):
 HOLD = 'lock=$(sluice hold --shell --pid $$ %s k) || exit\neval "$lock"\necho $SLUICE_LOCK_PID $SLUICE_LOCK_FENCE\n'
 
 
-def holding(s, shell="sh", options="--lease 2s", then="read _"):
+def holding(s, shell="sh", options="--lease 2s", then="read _", **more):
     """A script that holds the lock; also the process that extends the lease, and the fence."""
     out, into = os.pipe()
-    p = s.begin_script(shell, HOLD % options + then + "\n", stdin=out)
+    p = s.begin_script(shell, HOLD % options + then + "\n", stdin=out, **more)
     os.close(out)
     p.until_out("\n")
     holder, fence = map(int, p.out.split()[:2])
@@ -565,6 +553,16 @@ def a_lost_lock_is_reported(t):
 def with_kill_a_lost_lock_ends_the_script(t):
     s = Scene(t)
     p, into, holder, fence = holding(s, options="--lease 1s --kill")
+    s.server.kill(signal.SIGSTOP)
+    check(p.status, -signal.SIGTERM)
+    s.server.kill(signal.SIGCONT)
+
+
+@test
+def with_kill_a_lost_lock_ends_the_script_although_its_pipe_for_messages_is_full(t):
+    s = Scene(t)
+    writer = tap.full_pipe()[1]
+    p, into, holder, fence = holding(s, options="--lease 1s --kill", stderr=writer)
     s.server.kill(signal.SIGSTOP)
     check(p.status, -signal.SIGTERM)
     s.server.kill(signal.SIGCONT)
