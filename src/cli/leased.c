@@ -295,14 +295,13 @@ static int64_t replace_at(const struct wrapper *x)
 }
 
 /* If the guard was killed or is stopped, kill the command in its place. Returns whether that was
- * necessary. Also kill the renewer: without a child, this process is certain that no descendant of the
- * command is left. So the locks are not released, and their leases expire. */
+ * necessary. This also kills the renewer: without a child, this process is certain that no descendant of
+ * the command is left. So the locks are not released, and their leases expire. */
 static bool replaced_guard(struct wrapper *x)
 {
     struct cli_shared *s = x->shared;
     bool done = atomic_load_explicit(&s->phase, memory_order_acquire) == CLI_PHASE_DONE;
     if (done || (!x->guard_ended && cli_boot_ms() < replace_at(x))) return false;
-    if (x->renewer != 0) kill(x->renewer, SIGKILL);
     cli_kill_descendants();
     x->renewer = 0;
     if (x->guard_ended) {
