@@ -503,8 +503,12 @@ static int take_option(struct sl_settings *s, char **argv, int *i, bool *by_flag
     const struct row *r = find_row(name, n);
     if (r == NULL) return reject_name("option", "--", (struct sl_bytes){name, n}, p);
     if (r->kind == FLAG && equals == NULL) {
+        const char *next = argv[*i + 1];
+        bool given = next != NULL &&
+                     (strcmp(next, "yes") == 0 || strcmp(next, "no") == 0);
+        if (given) ++*i;
         by_flag[r - rows] = true;
-        return set(s, r, "yes", p);
+        return set(s, r, given ? next : "yes", p);
     }
     char *value = equals != NULL ? equals + 1 : argv[++*i];
     if (value == NULL)

@@ -170,6 +170,16 @@ def an_option_wins_over_the_file(t):
         check([setting(s, n) for n in ("linger", "keys-max")], ["7", "44"])
 
 
+@test
+def a_yes_or_no_setting_takes_its_value_in_each_form(t):
+    path = t.config("data-volatile = yes\n")
+    for args, wanted in (((), "yes"), (("--data-volatile",), "yes"), (("--data-volatile", "yes"), "yes"),
+                         (("--data-volatile", "no"), "no"), (("--data-volatile=no",), "no"),
+                         (("--data-volatile", "--linger", "7"), "yes")):
+        check(setting(t.server("--config", path, *args), "data-volatile"), wanted, args)
+    check(t.failing("--data-volatile", "maybe").status, 2)
+
+
 BAD_LINES = (("nosuch = 1", "nosuch"), ("linger = soon", "linger"), ("linger = -1", "linger"),
              ("linger = 5 s x", "linger"), ("keys-max = 0", "keys-max"), ("keys-max = 1e3", "keys-max"),
              ("keys-max = ", "keys-max"), ("log-format = xml", "log-format"),
