@@ -17,6 +17,7 @@
 #include "cli/exits.h"
 #include "cli/guard.h"
 #include "cli/message.h"
+#include "cli/shell.h"
 #include "cli/text.h"
 
 /* How often to check that the guard works. The wrapper kills the command if the guard has not done
@@ -84,7 +85,7 @@ static void set_number(const char *name, int64_t value)
     setenv(name, text, 1);
 }
 
-/* Set the variables of the command, and remove those of an outer run. Returns false if out of
+/* Set the variables of the command, and remove those of an outer lock. Returns false if out of
  * memory. */
 static bool set_environment(const struct wrapper *x)
 {
@@ -92,17 +93,14 @@ static bool set_environment(const struct wrapper *x)
     char *keys = lines_of(r, NULL), *fences = lines_of(r, x->shared->fences);
     bool enough = keys != NULL && fences != NULL;
     if (enough) {
+        cli_shell_forget();
         setenv("SLUICE_LOCK_KEY", keys, 1);
         setenv("SLUICE_LOCK_FENCE", fences, 1);
         setenv("SLUICE_LOCK_HELD", "1", 1);
         setenv("SLUICE_LOCK_WHERE", "server", 1);
         setenv("SLUICE_LOCK_SERVER", r->server->addresses, 1);
         set_number("SLUICE_LOCK_SESSION", x->self);
-        unsetenv("SLUICE_LOCK_SEGMENT");
-        unsetenv("SLUICE_LOCK_NTH");
-        unsetenv("SLUICE_LOCK_FD");
         if (x->shared->slot != 0) set_number("SLUICE_LOCK_SLOT", x->shared->slot);
-        else unsetenv("SLUICE_LOCK_SLOT");
     }
     free(keys);
     free(fences);

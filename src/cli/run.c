@@ -14,6 +14,7 @@
 #include "cli/leased.h"
 #include "cli/message.h"
 #include "cli/parse.h"
+#include "cli/shell.h"
 #include "cli/text.h"
 
 #define GRACE_MS_DEFAULT 5000
@@ -315,13 +316,9 @@ static void set_environment(const struct run_options *o, const struct cli_hold *
     setenv("SLUICE_LOCK_SEGMENT", sluice_canal_path(h->canal), 1);
     set_number("SLUICE_LOCK_SESSION", getpid());
     set_number("SLUICE_LOCK_NTH", whole ? 1 : h->nth);
-    /* The variable may come from an outer run with a lock on a server. */
-    unsetenv("SLUICE_LOCK_FENCE");
-    unsetenv("SLUICE_LOCK_SERVER");
+    cli_shell_forget(); /* Variables of an outer lock. */
     if (h->slot != 0) set_number("SLUICE_LOCK_SLOT", h->slot);
-    else unsetenv("SLUICE_LOCK_SLOT");
-    if (o->close) unsetenv("SLUICE_LOCK_FD");
-    else set_number("SLUICE_LOCK_FD", h->tether);
+    if (!o->close) set_number("SLUICE_LOCK_FD", h->tether);
 }
 
 /* --- Running -------------------------------------------------------------- */

@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* The variables that describe each grant, and the others, which may come from a `sluice run` around
  * the script. */
@@ -11,6 +12,7 @@
 #define OTHERS                                                                   \
     "SLUICE_LOCK_UNTIL SLUICE_LOCK_PID SLUICE_LOCK_SEGMENT SLUICE_LOCK_SESSION " \
     "SLUICE_LOCK_NTH SLUICE_LOCK_SLOT SLUICE_LOCK_FD"
+#define NAME_SIZE 32
 
 /* Print a word in single quotes, in which no character but the quote has a meaning. */
 static void put_word(FILE *out, const char *word)
@@ -29,6 +31,17 @@ static char *close_text(FILE *out, char **text)
     if (fclose(out) == 0 && !failed) return *text;
     free(*text);
     return NULL;
+}
+
+void cli_shell_forget(void)
+{
+    char name[NAME_SIZE];
+    for (const char *p = OWN " " OTHERS; *p != '\0'; p += strspn(p, " ")) {
+        size_t n = strcspn(p, " ");
+        snprintf(name, sizeof name, "%.*s", (int)n, p);
+        unsetenv(name);
+        p += n;
+    }
 }
 
 char *cli_shell_set(const struct cli_shell_lock *lock)

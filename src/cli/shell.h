@@ -27,4 +27,7 @@ char *cli_shell_set(const struct cli_shell_lock *lock);
  * frees it; NULL: out of memory. */
 char *cli_shell_end(int status, bool forget);
 
+/* Remove all variables of a lock from the environment of this process: those of sluice run as well. */
+void cli_shell_forget(void);
+
 #endif /* SL_CLI_SHELL_H */

@@ -103,6 +103,23 @@ def the_environment_of_the_command_has_the_fence_and_the_server(t):
     p.release()
 
 
+OUTER = {"SLUICE_LOCK_" + name: "7" for name in ("KEY", "FENCE", "SERVER", "HELD", "WHERE", "LEASE", "UNTIL", "PID",
+                                                 "SEGMENT", "SESSION", "NTH", "SLOT", "FD")}
+
+
+@test
+def variables_of_an_outer_lock_are_removed(t):
+    server = {"KEY", "FENCE", "SERVER", "HELD", "WHERE", "SESSION"}
+    local = {"KEY", "HELD", "WHERE", "SESSION", "SEGMENT", "NTH"}
+    for options, wanted in ((["-s"], server), (["-j", "3"], server | {"SLOT"}), (["--local"], local | {"SLOT", "FD"}),
+                            (["--local", "-s", "-o"], local)):
+        p = t.sluice("run", *options, "k", "--", "env", env=OUTER)
+        check(p.status, 0, p.err)
+        found = dict(line.split("=", 1) for line in p.out.splitlines() if line.startswith("SLUICE_LOCK_"))
+        check({name[12:] for name in found}, wanted, options)
+        check_that("7" not in found.values(), found)
+
+
 @test
 def slots_of_a_counting_lock_differ_and_are_free_again(t):
     holders = [t.hold("-j", "3") for _ in range(3)]
