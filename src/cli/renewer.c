@@ -141,6 +141,15 @@ static void *acquire(void *arg)
     return NULL;
 }
 
+static int report_no_slot(const struct renewer *x, const char *reason)
+{
+    char key[CLI_SAFE_SIZE];
+    if (!x->r->quiet)
+        cli_message("\"%s\": %s; SLUICE_LOCK_SLOT is not set",
+                    cli_safe_text(x->r->keys[0], key, sizeof key), reason);
+    return SLUICE_OK;
+}
+
 /* Take the lowest free slot number, from 1 to the capacity. Each number is a lock of its own, whose
  * key is derived from the key of the run. Right after a holder has failed, its number may be taken
  * for longer than its unit, so try for the time of two leases. */
@@ -156,14 +165,17 @@ static int take_slot(struct renewer *x)
     int64_t until = cli_boot_ms() + 2 * x->request.lease_ms;
     do {
         for (uint32_t i = 1; i <= capacity; i++) {
-            snprintf(x->slot_key, sizeof x->slot_key, "%s#%u", x->r->keys[0], i);
+            int n = snprintf(x->slot_key, sizeof x->slot_key, "%s#%u", x->r->keys[0],
+                             i);
+            if (n >= (int)sizeof x->slot_key)
+                return report_no_slot(x, "the key is too long for slot numbers");
             int status = sluice_acquire(x->service, x->slot_key, &want, &x->slot);
             if (status == SLUICE_OK) x->shared->slot = i;
             if (status != SLUICE_EFULL) return status;
         }
         poll(NULL, 0, 50);
     } while (cli_boot_ms() < until);
-    return SLUICE_OK;
+    return report_no_slot(x, "other clients hold all slot numbers");
 }
 
 /* --- Messages ------------------------------------------------------------------- */

@@ -459,7 +459,7 @@ const struct cli_variable cli_given[] = {
     {"SLUICE_LOCK_SEGMENT", "the path of the segment; not set for locks on a server"},
     {"SLUICE_LOCK_SESSION", "the process id of the wrapper"},
     {"SLUICE_LOCK_NTH", "the number of units of the key that were held when the lock was granted, including this one; 1 for an exclusive lock. Not set for locks on a server"},
-    {"SLUICE_LOCK_SLOT", "a number from 1 to the capacity. No other holder of the key has the same number if all holders declare the same capacity. Use it to choose a port, a directory or a GPU. Not set with -s, with several keys, or if the capacity is above 4096"},
+    {"SLUICE_LOCK_SLOT", "a number from 1 to the capacity. No other holder of the key has the same number if all holders declare the same capacity. Use it to choose a port, a directory or a GPU. Not set with -s, with several keys, if the capacity is above 4096, or if a message says that no number is available on the server"},
     {"SLUICE_LOCK_FD", "the file descriptor through which the command and its children hold the lock; not set with -o, or for locks on a server"},
     {NULL, NULL}};
 

@@ -121,6 +121,26 @@ def variables_of_an_outer_lock_are_removed(t):
 
 
 @test
+def a_run_without_a_free_slot_number_prints_a_message(t):
+    for i in (1, 2):
+        do(t, "ACQUIRE", "k#%d" % i, "LEASE", "600s")
+    command = "--lease", "1s", "-j", "2", "k", "--", "sh", "-c", "echo [$SLUICE_LOCK_SLOT]"
+    p = t.sluice("run", *command)
+    check((p.status, p.out), (0, "[]\n"))
+    check(p.err, 'sluice run: "k": other clients hold all slot numbers; SLUICE_LOCK_SLOT is not set\n')
+    p = t.sluice("run", "-q", *command)
+    check((p.status, p.out, p.err), (0, "[]\n", ""))
+
+
+@test
+def a_key_that_is_too_long_for_slot_numbers_runs_without_one(t):
+    # With a lease of an hour, the test would fail by its deadline if the run waited for a slot.
+    p = t.sluice("run", "--lease", "1h", "-j", "2", "k" * 255, "--", "sh", "-c", "echo [$SLUICE_LOCK_SLOT]")
+    check((p.status, p.out), (0, "[]\n"))
+    check_that(": the key is too long for slot numbers; SLUICE_LOCK_SLOT is not set\n" in p.err, p.err)
+
+
+@test
 def slots_of_a_counting_lock_differ_and_are_free_again(t):
     holders = [t.hold("-j", "3") for _ in range(3)]
     check(sorted(variables(p)["SLOT"] for p in holders), ["1", "2", "3"])
