@@ -73,6 +73,15 @@ static int add_key(struct run_options *o, const char *key)
     return 0;
 }
 
+/* With several keys, SLUICE_LOCK_KEY has one key on each line. */
+static int reject_line_feed(const char *key)
+{
+    char shown[CLI_SAFE_SIZE];
+    return cli_usage_error("-k: with several keys, a key must not contain a line feed "
+                           "(got \"%s\")",
+                           cli_safe_text(key, shown, sizeof shown));
+}
+
 static int take_option(void *into, int id, const char *value)
 {
     struct run_options *o = into;
@@ -169,6 +178,8 @@ static int take_arguments(struct run_options *o, int argc, char **argv)
         if (argc == 0) return cli_usage_error("missing KEY");
         int status = add_key(o, argv[0]);
         if (status != 0) return status;
+    for (size_t i = 0; i < o->count && o->count > 1; i++)
+        if (strchr(o->keys[i], '\n') != NULL) return reject_line_feed(o->keys[i]);
         argc--, argv++;
     }
     o->request.key = o->keys[0];

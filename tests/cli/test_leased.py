@@ -141,6 +141,15 @@ def a_key_that_is_too_long_for_slot_numbers_runs_without_one(t):
 
 
 @test
+def with_several_keys_a_key_with_a_line_feed_is_rejected(t):
+    for keys in (("-k", "a\nb", "-k", "c"), ("-k", "c", "-k", "a\n")):
+        p = t.sluice("run", *keys, "--", "echo", "ran")
+        check((p.status, p.out), (64, ""))
+        check_that("sluice run: -k: with several keys, a key must not contain a line feed" in p.err, p.err)
+    check(t.sluice("run", "-k", "a\nb", "--", "sh", "-c", 'echo "$SLUICE_LOCK_KEY"').out, "a\nb\n")
+
+
+@test
 def slots_of_a_counting_lock_differ_and_are_free_again(t):
     holders = [t.hold("-j", "3") for _ in range(3)]
     check(sorted(variables(p)["SLOT"] for p in holders), ["1", "2", "3"])
