@@ -165,9 +165,10 @@ int cli_duration(const char *option, const char *value, int64_t least, int64_t *
     char from[SL_DURATION_BYTES], to[SL_DURATION_BYTES], shown[CLI_SAFE_SIZE];
     if (sl_parse_duration(text, 1000, least, most, out)) return 0;
     return cli_usage_error(
-        "%s must be a duration from %s to %s, such as " SL_DURATION_FORMS
-        ", or a number of seconds (got \"%s\")",
+        "%s must be a duration from %s to %s, such as %s, or a number of seconds "
+        "(got \"%s\")",
         option, sl_duration_text(least, from), sl_duration_text(most, to),
+        least > 500 ? "30s, 5m or 1h" : SL_DURATION_FORMS, /* Each in the range. */
         cli_safe_text(value, shown, sizeof shown));
 }
 

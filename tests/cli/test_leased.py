@@ -150,6 +150,14 @@ def with_several_keys_a_key_with_a_line_feed_is_rejected(t):
 
 
 @test
+def the_examples_of_a_duration_are_in_its_range(t):
+    p = t.sluice("run", "--lease", "10ms", "k", "--", "echo", "ran")
+    check_that("--lease must be a duration from 1s to 100 years, such as 30s, 5m or 1h, or" in p.err, p.err)
+    p = t.sluice("run", "-w", "x", "k", "--", "echo", "ran")
+    check_that(", such as 500ms, 30s, 5m or 1h, or" in p.err, p.err)
+
+
+@test
 def slots_of_a_counting_lock_differ_and_are_free_again(t):
     holders = [t.hold("-j", "3") for _ in range(3)]
     check(sorted(variables(p)["SLOT"] for p in holders), ["1", "2", "3"])
