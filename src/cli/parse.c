@@ -235,3 +235,13 @@ int cli_priority(const char *value, int32_t *out)
     *out = negative ? -(int32_t)n : (int32_t)n;
     return 0;
 }
+
+int cli_short_text(const char *option, const char *value, const char **out)
+{
+    size_t n = strlen(value);
+    if (n > SLUICE_VALUE_BYTES_MAX)
+        return cli_usage_error("%s is too long: %zu bytes (maximum %u)", option, n,
+                               SLUICE_VALUE_BYTES_MAX);
+    *out = value;
+    return 0;
+}

@@ -38,4 +38,8 @@ int cli_per(const char *value, uint64_t *out);
 /* Parse the value of --priority. Returns as cli_per(). */
 int cli_priority(const char *value, int32_t *out);
 
+/* Take the value of --note or --value, which a server limits to SLUICE_VALUE_BYTES_MAX bytes. Borrows
+ * the value. Returns as cli_per(). */
+int cli_short_text(const char *option, const char *value, const char **out);
+
 #endif /* SL_CLI_PARSE_H */

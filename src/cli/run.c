@@ -129,12 +129,10 @@ static int take_option(void *into, int id, const char *value)
             return 0;
         case CLI_OPT_VALUE:
             o->only_server = "--value";
-            o->want.value = value;
-            return 0;
+            return cli_short_text("--value", value, &o->want.value);
         case CLI_OPT_NOTE:
             o->only_server = "--note";
-            o->want.note = value;
-            return 0;
+            return cli_short_text("--note", value, &o->want.note);
         case CLI_OPT_ON_LOST:
             o->only_server = "--on-lost";
             o->on_lost = value;
@@ -178,10 +176,10 @@ static int take_arguments(struct run_options *o, int argc, char **argv)
         if (argc == 0) return cli_usage_error("missing KEY");
         int status = add_key(o, argv[0]);
         if (status != 0) return status;
-    for (size_t i = 0; i < o->count && o->count > 1; i++)
-        if (strchr(o->keys[i], '\n') != NULL) return reject_line_feed(o->keys[i]);
         argc--, argv++;
     }
+    for (size_t i = 0; i < o->count && o->count > 1; i++)
+        if (strchr(o->keys[i], '\n') != NULL) return reject_line_feed(o->keys[i]);
     o->request.key = o->keys[0];
     bool behind = argc > 0 && o->string == NULL &&
                   (strcmp(argv[0], "-c") == 0 || strcmp(argv[0], "--command") == 0);
@@ -321,13 +319,13 @@ static void set_number(const char *name, int64_t value)
 static void set_environment(const struct run_options *o, const struct cli_hold *h)
 {
     bool whole = o->request.units == CLI_WHOLE_CAPACITY;
+    cli_shell_forget(); /* Variables of an outer lock. */
     setenv("SLUICE_LOCK_KEY", o->request.key, 1);
     setenv("SLUICE_LOCK_HELD", "1", 1);
     setenv("SLUICE_LOCK_WHERE", "local", 1);
     setenv("SLUICE_LOCK_SEGMENT", sluice_canal_path(h->canal), 1);
     set_number("SLUICE_LOCK_SESSION", getpid());
     set_number("SLUICE_LOCK_NTH", whole ? 1 : h->nth);
-    cli_shell_forget(); /* Variables of an outer lock. */
     if (h->slot != 0) set_number("SLUICE_LOCK_SLOT", h->slot);
     if (!o->close) set_number("SLUICE_LOCK_FD", h->tether);
 }

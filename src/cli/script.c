@@ -111,8 +111,8 @@ static int take(void *into, int id, const char *value)
         case 'p': return cli_priority(value, &o->want.priority);
         case 'q': o->quiet = true; return 0;
         case CLI_OPT_STEAL: o->want.steal = 1; return 0;
-        case CLI_OPT_VALUE: o->want.value = value; return 0;
-        case CLI_OPT_NOTE: o->want.note = value; return 0;
+        case CLI_OPT_VALUE: return cli_short_text("--value", value, &o->want.value);
+        case CLI_OPT_NOTE: return cli_short_text("--note", value, &o->want.note);
         case CLI_OPT_LEASE:
             return cli_duration("--lease", value, LEASE_MS_MIN, &o->want.lease_ms);
         case CLI_OPT_SHELL: return 0; /* prescan() has seen it. */

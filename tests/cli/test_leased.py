@@ -150,6 +150,15 @@ def with_several_keys_a_key_with_a_line_feed_is_rejected(t):
 
 
 @test
+def a_note_or_a_value_that_is_too_long_is_named(t):
+    for option in ("--note", "--value"):
+        p = t.sluice("run", option, "x" * 256, "k", "--", "echo", "ran")
+        check((p.status, p.out), (64, ""))
+        check_that("sluice run: %s is too long: 256 bytes (maximum 255)\n" % option in p.err, p.err)
+        check(t.sluice("run", option, "x" * 255, "k", "--", "echo", "ran").out, "ran\n")
+
+
+@test
 def the_examples_of_a_duration_are_in_its_range(t):
     p = t.sluice("run", "--lease", "10ms", "k", "--", "echo", "ran")
     check_that("--lease must be a duration from 1s to 100 years, such as 30s, 5m or 1h, or" in p.err, p.err)

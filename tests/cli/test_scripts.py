@@ -614,6 +614,16 @@ def hold_says_that_a_release_has_failed(t):
 
 
 @test
+def a_note_or_a_value_that_is_too_long_is_named(t):
+    s = Scene(t)
+    for command in ("acquire", "hold"):
+        for option in ("--note", "--value"):
+            p = s.sluice(command, option, "x" * 256, "k")
+            check((p.status, p.out, s.held()), (64, "", 0))
+            check_that("sluice %s: %s is too long: 256 bytes (maximum 255)\n" % (command, option) in p.err, p.err)
+
+
+@test
 def a_script_that_ends_while_hold_waits_leaves_no_request(t):
     s = Scene(t)
     s.take()
