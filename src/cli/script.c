@@ -64,12 +64,15 @@ static char *line_of(const struct cli_script *o, const struct cli_shell_lock *lo
 }
 
 /* Write a text and free it. */
-static int put(const struct cli_script *o, char *text)
+static int put(struct cli_script *o, char *text)
 {
     bool written = text != NULL && write_all(o->out, text);
     int error = errno;
     free(text);
     if (written) return 0;
+    /* conclude() also writes to the same output. One message is enough. */
+    if (o->unwritable) return CLI_EXIT_SYSTEM;
+    o->unwritable = true;
     cli_message("cannot write to standard output: %s",
                 strerror(text == NULL ? ENOMEM : error));
     return CLI_EXIT_SYSTEM;

@@ -23,10 +23,11 @@ struct cli_script {
     pid_t holder;     /* The process that extends the lease, as the environment says; 0:
                        * unknown. */
 
-    int out;      /* Where the results go. */
-    bool printed; /* The result of a success has been printed. */
-    bool forget;  /* The lock is not held: the script must forget it. */
-    int sig;      /* The signal that this process ends with; 0: none. */
+    int out;         /* Where the results go. */
+    bool printed;    /* The result of a success has been printed. */
+    bool unwritable; /* A message has said that the output cannot be written. */
+    bool forget;     /* The lock is not held: the script must forget it. */
+    int sig;         /* The signal that this process ends with; 0: none. */
 };
 
 int cli_script(const struct cli_command *command, int argc, char **argv);

@@ -624,6 +624,17 @@ def a_note_or_a_value_that_is_too_long_is_named(t):
 
 
 @test
+def an_output_that_cannot_be_written_is_reported_once(t):
+    s = Scene(t)
+    for command in (("acquire", "--shell"), ("hold", "--shell", "--pid", str(os.getpid()))):
+        with open("/dev/full", "wb") as full:
+            p = s.begin(*command, "k", stdout=full)
+            check(p.status, 71)
+        check(p.err, "sluice %s: cannot write to standard output: No space left on device\n" % command[0])
+        s.until_free()
+
+
+@test
 def a_script_that_ends_while_hold_waits_leaves_no_request(t):
     s = Scene(t)
     s.take()
