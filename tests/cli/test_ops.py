@@ -412,14 +412,14 @@ def output_that_cannot_be_written_is_an_error(t):
 HELLO = b"%1\r\n$5\r\nproto\r\n:3\r\n"
 
 
-def false_server(t, answer):
-    """A server that greets as it should, and calls answer(connection, command) for each command."""
+def false_server(t, answer, hello=HELLO):
+    """A server that replies to HELLO, and calls answer(connection, command) for each other command."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def one(c):
         try:
             c.recv(65536)
-            c.sendall(HELLO)
+            c.sendall(hello)
             for command in iter(lambda: c.recv(65536), b""):
                 answer(c, command)
         except OSError:
@@ -549,6 +549,18 @@ def a_server_that_accepts_and_does_not_reply_causes_a_timeout(t):
         p = t.sluice(*words, "--server", address, "--timeout", "300ms")
         check(p.status, 69, words)
         check_that(p.err != "", "it says why")
+
+
+@test
+def json_of_a_server_that_cannot_be_reached_is_empty_except_for_ready(t):
+    for words in REMOTE:
+        p = t.sluice(*words, "--json", "--server", "127.0.0.1:1")
+        check(p.status, 69)
+        if words[0] == "ready":
+            check(json.loads(p.out)["ready"], False)
+        else:
+            check(p.out, "")
+            check_that("cannot connect to 127.0.0.1:1" in p.err, p.err)
 
 
 # --- ready --------------------------------------------------------------------
