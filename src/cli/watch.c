@@ -185,11 +185,16 @@ static bool print_message(struct watch *w, const struct sluice_reply *r)
 
 /* --- The connection ------------------------------------------------------- */
 
+static const char *command_of(const struct watch *w)
+{
+    return w->is_pattern ? "PSUBSCRIBE" : "SUBSCRIBE";
+}
+
 /* Subscribe. Returns 0, or -1 if the connection is lost; or prints a message and returns an exit
  * status. */
 static int subscribe(const struct watch *w)
 {
-    const char *const args[] = {w->is_pattern ? "PSUBSCRIBE" : "SUBSCRIBE", w->channel};
+    const char *const args[] = {command_of(w), w->channel};
     int status = sluice_wire_send(w->o->wire, args, NULL, 2);
     if (status == SLUICE_ENOMEM) return cli_status_error(args[0], status);
     return status == SLUICE_OK ? 0 : -1;
@@ -208,7 +213,9 @@ static int listen_to(struct watch *w)
         /* A server that stops says so, and closes the connection. */
         bool stops = cli_list_has("SHUTDOWN CLOSED", r->text, strcspn(r->text, " "));
         if (r->type == SLUICE_REPLY_ERROR && !stops) failed = cli_ops_error(w->o, r);
-        else print_message(w, r);
+        else if (r->type == SLUICE_REPLY_ERROR || r->type == SLUICE_REPLY_PUSH)
+            print_message(w, r);
+        else failed = cli_ops_unexpected(w->o, command_of(w));
         sluice_reply_free(r);
         if (failed != 0) return failed;
         if (w->o->count > 0 && w->seen >= w->o->count) return cli_flush_output(0);
@@ -244,16 +251,21 @@ static int reconnect(struct watch *w)
 
 static int watch(struct watch *w)
 {
-    const struct sluice_wire_options options = {.connect_ms = w->o->timeout_ms};
-    int status = cli_server_find(&w->o->server);
-    if (status == 0) status = cli_server_connect(&w->o->server, options, &w->o->wire);
+    struct cli_ops *o = w->o;
+    const struct sluice_wire_options options = {.connect_ms = o->timeout_ms};
+    int status = cli_server_find(&o->server);
+    if (status != 0) return status;
+    int connected = cli_server_try(&o->server, options, &o->wire, o->address,
+                                   sizeof o->address, o->error, sizeof o->error);
+    if (connected != SLUICE_OK)
+        status = cli_server_failed(o->address, connected, o->error);
     while (status == 0) {
         status = subscribe(w);
         if (status == 0) status = listen_to(w);
         if (status != -1) break;
         status = reconnect(w);
     }
-    sluice_wire_close(w->o->wire);
+    sluice_wire_close(o->wire);
     return status;
 }
 

@@ -552,6 +552,18 @@ def a_server_that_accepts_and_does_not_reply_causes_a_timeout(t):
 
 
 @test
+def watch_rejects_a_wrong_reply_to_its_subscription(t):
+    for name in ("a number", "a word", "nil"):
+        address = false_server(t, WRONG[name])
+        for words in (["watch"], ["watch", "--json", "k"]):
+            p = t.sluice(*words, "--server", address)
+            command = "SUBSCRIBE" if "k" in words else "PSUBSCRIBE"
+            check((p.status, p.out), (69, ""))
+            check(p.err, "sluice watch: %s: the reply to %s is not that of a Sluice server; check the address\n" %
+                  (address, command))
+
+
+@test
 def json_of_a_server_that_cannot_be_reached_is_empty_except_for_ready(t):
     for words in REMOTE:
         p = t.sluice(*words, "--json", "--server", "127.0.0.1:1")
