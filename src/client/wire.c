@@ -396,7 +396,9 @@ static int greet(struct sluice_wire *w, const struct sluice_wire_options *o,
                       begins(reply->text, "NOAUTH") || begins(reply->text, "NOPERM");
         status = fail(w, denied ? SLUICE_EDENIED : SLUICE_EUNREACHABLE, "%s",
                       reply->text);
-    }
+    } else if (o->resp != 2 && reply->type != SLUICE_REPLY_MAP)
+        status = fail(w, SLUICE_EPROTOCOL,
+                      "the server does not support version 3 of the Redis protocol");
     sluice_reply_free(reply);
     return status;
 }

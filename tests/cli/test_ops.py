@@ -552,6 +552,17 @@ def a_server_that_accepts_and_does_not_reply_causes_a_timeout(t):
 
 
 @test
+def a_server_without_resp3_is_rejected_at_once(t):
+    for reply in (b":1\r\n", b"+OK\r\n", b"$-1\r\n"):
+        address = false_server(t, says(reply), hello=reply)
+        for words in (*REMOTE, ["acquire", "k"], ["run", "-n", "k", "--", "true"], ["top", "--once"]):
+            p = t.sluice(words[0], "--server", address, *words[1:])
+            check((p.status, p.out), (69, ""), words)
+            check(p.err, "sluice %s: cannot connect to %s: the server does not support version 3 of the Redis protocol\n" %
+                  (words[0], address))
+
+
+@test
 def watch_rejects_a_wrong_reply_to_its_subscription(t):
     for name in ("a number", "a word", "nil"):
         address = false_server(t, WRONG[name])

@@ -235,6 +235,8 @@ UNIT_TEST(a_rejected_connection_gets_the_reason)
                    "the server closed the connection", NULL);
     check_greeting("SSH-2.0-x\r\n", NULL, 3, SLUICE_EPROTOCOL,
                    "the reply is not valid Redis protocol", NULL);
+    check_greeting("+OK\r\n", NULL, 3, SLUICE_EPROTOCOL,
+                   "the server does not support version 3 of the Redis protocol", NULL);
 }
 
 UNIT_TEST(a_short_place_for_the_reason_is_not_overrun)
