@@ -705,8 +705,15 @@ def cluster_shows(t, etcd, deployment):
         pattern = (r"^node 2 of 3 \(\d others up\)  keeper: node \d  term \d+$" if etcd
                    else r"^node 2 of 3 \(\d others up\)$")
         check_that(re.search(pattern, p.out, re.M), "the text has it: " + p.out)
+        env = {"SLUICE_SERVER": address}
+        fence = t.sluice("do", "-q", "ACQUIRE", "free", "LEASE", "10s", env=env).out.split()[0]
+        check(t.sluice("do", "RELEASE", "free", fence, env=env).status, 0)
+        check(t.sluice("ls", "-q", env=env).out, "", "no lock is in use")
+        p = t.sluice("top", "--once", env=env)
+        check_that(re.search(r"^clients \d+  locks 0  holders 0  waiters 0$", p.out, re.M), p.out)
+        check(json.loads(t.sluice("top", "--once", "--json", env=env).out)["locks"], 0)
         for key in ("one", "two"):
-            t.sluice("do", "ACQUIRE", key, "LEASE", "10s", env={"SLUICE_SERVER": address})
+            t.sluice("do", "ACQUIRE", key, "LEASE", "10s", env=env)
         top = Top(t, "top", "--server", address, *INTERVAL)
         top.expect(r"^two +1/1 .* \d+ s$")
         os.kill(cluster[2].pid, signal.SIGKILL)
