@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/clock.h"
 #include "cli/exits.h"
 #include "cli/ops.h"
 #include "cli/server.h"
@@ -36,10 +37,12 @@ static void lose(struct top_source *s, struct top_update *u, int status)
     s->wire = NULL;
 }
 
-/* Read the reply to a command. Returns NULL if the connection was lost. */
+/* Read the reply to a command. Returns NULL if the connection was lost. Push messages do not prolong
+ * the time limit. */
 static struct sluice_reply *next_reply(struct top_source *s, struct top_update *u)
 {
     struct sluice_reply *r;
+    int64_t until = cli_now_ms() + REPLY_MS;
     for (;;) {
         int status = sluice_wire_next(s->wire, &r);
         if (status != SLUICE_OK) {
@@ -48,6 +51,10 @@ static struct sluice_reply *next_reply(struct top_source *s, struct top_update *
         }
         if (r->type != SLUICE_REPLY_PUSH) return r;
         sluice_reply_free(r);
+        if (cli_now_ms() < until) continue;
+        lose(s, u, SLUICE_EUNREACHABLE);
+        set_trouble(u, CLI_EXIT_UNAVAILABLE, "the server did not answer in time");
+        return NULL;
     }
 }
 

@@ -9,9 +9,11 @@ import pty
 import re
 import select
 import signal
+import socket
 import struct
 import sys
 import termios
+import threading
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -681,6 +683,27 @@ def a_server_that_cannot_be_used_is_an_error_at_the_start(t):
     check(t.sluice("top", "--server", at(s), "--once").status, 77)
     p = t.sluice("top", "--server", at(s), "--once", "--password-file", t.path("secret"))
     check((p.status, p.err), (0, ""))
+
+
+@test
+def a_server_that_sends_only_push_messages_does_not_delay_it_without_end(t):
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def flood():
+        c, _ = listener.accept()
+        try:
+            c.recv(65536)
+            c.sendall(b"%1\r\n$5\r\nproto\r\n:3\r\n")
+            while True:
+                c.sendall(b">3\r\n$7\r\nmessage\r\n$6\r\nlock:k\r\n$1\r\nx\r\n" * 100)
+                time.sleep(0.01)
+        except OSError:
+            pass
+
+    threading.Thread(target=flood, daemon=True).start()
+    p = t.sluice("top", "--once", "--server", "127.0.0.1:%d" % listener.getsockname()[1])
+    check(p.status, 69)
+    check_that("the server did not answer in time" in p.out, p.out)
 
 
 # --- Clusters ---------------------------------------------------------------------------
