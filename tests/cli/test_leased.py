@@ -56,6 +56,14 @@ def a_server_that_cannot_be_reached_gives_69_and_no_local_lock_is_used(t):
 
 
 @test
+def a_limit_of_open_files_is_named_as_the_reason(t):
+    for limit in range(4, 8):
+        p = t.run("sh", "-c", 'ulimit -n %d; exec "$@"' % limit, "sh", tap.program, "run", "-n", "k", "--", "echo", "ran")
+        check((p.status, p.out), (71, ""), limit)
+        check_that(p.err.endswith(": Too many open files\n"), p.err)
+
+
+@test
 def a_lock_on_the_server_and_a_local_lock_do_not_exclude_each_other(t):
     t.hold()
     check(t.sluice("run", "--local", "-n", "k", "--", "echo", "ran").out, "ran\n")
