@@ -150,17 +150,25 @@ static void reap(void)
     while (waitpid(-1, NULL, WNOHANG) > 0) {}
 }
 
+/* How often to search /proc for descendants to kill. A search costs processor time that the killed
+ * processes need in order to end. */
+#define SEARCH_FIRST_MS 10
+#define SEARCH_MS 100
+#define KILL_PAUSE_MS_MAX 16
+
 void cli_kill_descendants(void)
 {
-    const struct timespec moment = {.tv_nsec = 1000000};
-    int64_t pause_ms = 0;
-    do {
-        pause_ms = cli_kill_pause(pause_ms);
-        for (int64_t ms = 0; ms < pause_ms && cli_kill_children(); ms++) {
-            nanosleep(&moment, NULL);
-            reap();
-        }
-    } while (signal_all(SIGKILL) > 0);
+    int64_t search_at = cli_boot_ms() + SEARCH_FIRST_MS;
+    for (int64_t pause_ms = 1; cli_kill_children();) {
+        const struct timespec pause = {.tv_nsec = (long)pause_ms * 1000000};
+        nanosleep(&pause, NULL);
+        reap();
+        if (pause_ms < KILL_PAUSE_MS_MAX) pause_ms *= 2;
+        if (cli_boot_ms() < search_at) continue;
+        if (signal_all(SIGKILL) == 0)
+            return; /* Or those that are left run as another user. */
+        search_at = cli_boot_ms() + SEARCH_MS;
+    }
 }
 
 /* The command has ended, but descendants still run: hold the locks until they have ended, too. */

@@ -357,8 +357,8 @@ static int prepare(struct wrapper *x)
     if (pipe2(x->life, O_CLOEXEC) != 0) return cannot("create a pipe");
     if (!cli_can_find_descendants()) {
         cli_message(
-            "cannot read /proc, which is necessary to stop the command in time; "
-            "mount it");
+            "cannot read /proc, which is necessary to stop the command in time: %s",
+            strerror(errno));
         return CLI_EXIT_SYSTEM;
     }
     if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) return cannot("become a subreaper");

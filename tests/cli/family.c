@@ -29,6 +29,7 @@
 
 #define MEMBERS 7
 #define BEAT_US 3000
+#define HOP_US 15000
 #define LIFE_S 120
 
 struct member {
@@ -66,7 +67,7 @@ static void hop(struct member *m)
     for (int64_t end_us = now_us() + LIFE_S * 1000000ll; now_us() < end_us;) {
         m->pid = getpid();
         m->beat_us = now_us();
-        usleep(BEAT_US);
+        usleep(HOP_US);
         pid_t child = fork();
         if (child > 0) _exit(0);
     }

@@ -132,7 +132,7 @@ def variables_of_an_outer_lock_are_removed(t):
 def a_run_without_a_free_slot_number_prints_a_message(t):
     for i in (1, 2):
         do(t, "ACQUIRE", "k#%d" % i, "LEASE", "600s")
-    command = "--lease", "1s", "-j", "2", "k", "--", "sh", "-c", "echo [$SLUICE_LOCK_SLOT]"
+    command = "--lease", "3s", "-j", "2", "k", "--", "sh", "-c", "echo [$SLUICE_LOCK_SLOT]"
     p = t.sluice("run", *command)
     check((p.status, p.out), (0, "[]\n"))
     check(p.err, 'sluice run: "k": other clients hold all slot numbers; SLUICE_LOCK_SLOT is not set\n')
@@ -339,12 +339,12 @@ def a_command_that_ends_at_SIGTERM_is_not_killed(t):
 
 @test
 def the_lease_is_extended_while_the_job_is_stopped(t):
-    p = t.hold("--lease", "1s")
+    p = t.hold("--lease", "4s")
     fence = fence_of(t)
     p.kill(signal.SIGSTOP)
     os.kill(p.command, signal.SIGSTOP)
     t.until(lambda: stopped(p.pid) and stopped(p.command), "both are stopped")
-    end = time.monotonic() + 3
+    end = time.monotonic() + 6  # longer than the lease
     while time.monotonic() < end:
         check(fence_of(t), fence)
         time.sleep(0.1)
@@ -356,9 +356,9 @@ def the_lease_is_extended_while_the_job_is_stopped(t):
 @test
 def descendants_keep_the_lock_after_the_command_and_with_o_they_do_not(t):
     script = "setsid sleep 1000 & echo $!"
-    p = t.sluice("run", "--lease", "1s", "k", "--", "sh", "-c", script)
+    p = t.sluice("run", "--lease", "4s", "k", "--", "sh", "-c", script)
     check(p.status, 0)
-    end = time.monotonic() + 3
+    end = time.monotonic() + 6  # longer than the lease
     while time.monotonic() < end:
         check(t.held() > 0, True, "the lock is held")
         time.sleep(0.1)
@@ -396,9 +396,9 @@ def a_process_of_another_user_keeps_the_lock_and_is_reported(t):
     p.until_err("cannot stop process %d: it runs as another user" % other)
     check(p.status, 79)
     tap.kill_quietly(other)
-    p = t.start(*nobody, program, "run", "--lease", "1s", "k", "--", "sh", "-c", sleep + " 1000 & echo $!")
+    p = t.start(*nobody, program, "run", "--lease", "4s", "k", "--", "sh", "-c", sleep + " 1000 & echo $!")
     check(p.status, 0)
-    end = time.monotonic() + 3
+    end = time.monotonic() + 6  # longer than the lease
     while time.monotonic() < end:
         check(t.held() > 0, True, "the lock is held")
         time.sleep(0.1)
