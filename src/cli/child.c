@@ -346,7 +346,7 @@ static void end_others(struct child *c)
     if (c->guard != NULL) {
         while (c->pause_ms == 0 && cli_boot_ms() < c->kill_at_ms) {
             while (waitpid(-1, NULL, WNOHANG) > 0) {}
-            if (c->guard->send(c->job->context, 0) == 0) return;
+            if (!cli_has_child()) return;
             nanosleep(&moment, NULL);
         }
         c->guard->kill_all(c->job->context);

@@ -32,8 +32,8 @@ struct cli_guarding {
     int64_t (*check_at)(void *);  /* When to call lost(), in place of once a second. */
     int64_t (*kill_at)(void *);   /* When to send SIGKILL, after the lock was lost. */
 
-    /* Send a signal to all descendants of the guard. Returns how many there are. */
-    size_t (*send)(void *, int sig);
+    /* Send a signal to all descendants of the guard. */
+    void (*send)(void *, int sig);
 
     /* Kill all descendants of the guard until none is left. */
     void (*kill_all)(void *);

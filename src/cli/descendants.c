@@ -84,8 +84,7 @@ static bool is_descendant(const struct descent *s, pid_t pid)
     return false;
 }
 
-/* Whether this process has a child, possibly one that has ended and was not reaped. */
-static bool has_child(void)
+bool cli_has_child(void)
 {
     siginfo_t info;
     return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT | __WALL) == 0 ||
@@ -121,7 +120,7 @@ bool cli_kill_children(void)
          fd >= 0 && (pid = next_number(fd, buffer, sizeof buffer, &at, &end)) > 0;)
         kill(pid, SIGKILL);
     if (fd >= 0) close(fd);
-    return has_child();
+    return cli_has_child();
 }
 
 bool cli_can_find_descendants(void)
@@ -138,7 +137,7 @@ size_t cli_signal_descendants(int sig, pid_t *foreign)
     *foreign = 0;
     if (sig == SIGKILL) cli_kill_children();
     DIR *proc = opendir("/proc");
-    if (proc == NULL) return has_child();
+    if (proc == NULL) return cli_has_child();
     for (struct dirent *e; (e = readdir(proc)) != NULL;) {
         bool ended;
         pid_t parent;
@@ -146,9 +145,9 @@ size_t cli_signal_descendants(int sig, pid_t *foreign)
         pid_t pid = (pid_t)atoi(e->d_name);
         if (!is_descendant(&s, pid)) continue;
         if (!read_process(pid, &ended, &parent) || ended) continue;
-        if (kill(pid, sig) == 0 || (errno == EPERM && sig == 0)) count++;
+        if (kill(pid, sig) == 0) count++;
         else if (errno == EPERM) *foreign = pid;
     }
     closedir(proc);
-    return count > 0 || *foreign != 0 ? count : has_child();
+    return count > 0 || *foreign != 0 ? count : cli_has_child();
 }

@@ -14,15 +14,17 @@
 
 /* Send a signal to the descendants of this process, which is a child subreaper. Returns the number of
  * those that received it and have not ended; at least 1 if there may be others. Reap the children that
- * have ended, and call it again until it returns 0. Signal 0 only counts them, and includes those of
- * other users. If another signal is not permitted, stores the id of such a process in *foreign, and
- * does not count it. */
+ * have ended, and call it again until it returns 0. If the signal is not permitted, stores the id of such
+ * a process in *foreign, and does not count it. */
 size_t cli_signal_descendants(int sig, pid_t *foreign);
 
-/* Send SIGKILL to the children of this process. Returns whether there are children, possibly some that
- * have ended and were not reaped. This takes much less time than a search of /proc. It is sufficient for
- * processes that fork and end again and again: they are orphans, and so children of this process. But
- * some kernels do not list children. */
+/* Return whether this process has children, possibly some that have ended and were not reaped. If not, it
+ * has no descendants. */
+bool cli_has_child(void);
+
+/* Send SIGKILL to the children of this process. Returns whether there are any, as cli_has_child().
+ * This takes much less time than a search of /proc. It is sufficient for processes that fork and end again
+ * and again: they are orphans, and so children of this process. But some kernels do not list children. */
 bool cli_kill_children(void);
 
 /* Return whether the descendants of a process can be found: /proc is mounted. */

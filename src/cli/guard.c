@@ -115,10 +115,10 @@ static size_t signal_all(int sig)
     return count;
 }
 
-static size_t send(void *context, int sig)
+static void send(void *context, int sig)
 {
     (void)context;
-    return signal_all(sig);
+    signal_all(sig);
 }
 
 static void kill_all(void *context)
@@ -179,7 +179,7 @@ static void await_others(struct guard *x)
     sigemptyset(&heeded);
     sigaddset(&heeded, SIGCHLD);
     sigaddset(&heeded, CLI_SIGNAL_WAKE);
-    for (; signal_all(0) > 0; reap()) {
+    for (; cli_has_child(); reap()) {
         int64_t now = cli_boot_ms();
         int64_t at = asked ? kill_at(x) : check_at(x), wait = at - now;
         wait = wait < 0 ? 0 : wait < LOOK_MS ? wait : LOOK_MS;
@@ -236,7 +236,7 @@ void cli_guard(struct cli_guard *g)
     s->end = cli_child_guarded(&job);
     atomic_store_explicit(&s->phase, CLI_PHASE_ENDED, memory_order_release);
     reap();
-    if (!g->close && signal_all(0) > 0) {
+    if (!g->close && cli_has_child()) {
         /* Otherwise a process that reads from a pipe of the command would wait for us. */
         int null = open("/dev/null", O_RDWR | O_CLOEXEC);
         for (int fd = STDIN_FILENO; null >= 0 && fd <= STDERR_FILENO; fd++)
