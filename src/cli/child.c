@@ -37,7 +37,6 @@ struct child {
     struct sigaction on_child;
     int64_t check_at_ms; /* When to check the lock next. */
     int64_t kill_at_ms;  /* When to send SIGKILL (again), after the lock was lost. */
-    int64_t pause_ms;    /* Between two SIGKILLs; 0: none was sent. */
     bool lost, killed;
     bool ended;
     int stopped_by; /* The signal that stopped the command last. */
@@ -284,23 +283,35 @@ static bool check_lock(struct child *c)
     return c->lost;
 }
 
-/* Send a signal because the lock is lost. A guard sends it to all descendants, even if they have
- * left the process group. */
-static void send_all(struct child *c, int sig)
+/* Ask the command to end, because the lock is lost. SIGCONT lets a stopped command handle SIGTERM. A guard
+ * sends both to all descendants, even if they have left the process group. */
+static void terminate(struct child *c)
 {
-    if (c->guard != NULL) c->guard->send(c->job->context, sig);
-    else send(c, sig);
+    if (c->guard != NULL) c->guard->terminate(c->job->context);
+    else {
+        send(c, SIGTERM);
+        send(c, SIGCONT);
+    }
+}
+
+static void kill_all(struct child *c)
+{
+    c->killed = true;
+    if (c->guard == NULL) send(c, SIGKILL);
+    else {
+        c->guard->kill_all(c->job->context);
+        c->ended = true;
+    }
 }
 
 /* Check the lock. If it is lost, terminate the command, and kill it after the grace
- * period. SIGCONT lets a stopped command handle SIGTERM. */
+ * period. */
 static void on_time(struct child *c)
 {
     int64_t now = cli_boot_ms();
     if (!c->lost && now >= c->check_at_ms) {
         if (check_lock(c)) {
-            send_all(c, SIGTERM);
-            send_all(c, SIGCONT);
+            terminate(c);
             c->job->report_lost(c->job->context, false);
         }
         c->check_at_ms = c->guard != NULL ? c->guard->check_at(c->job->context)
@@ -308,13 +319,7 @@ static void on_time(struct child *c)
         c->kill_at_ms = c->guard != NULL ? c->guard->kill_at(c->job->context)
                                          : now + c->job->grace_ms;
     }
-    if (c->lost && !c->killed && now >= c->kill_at_ms) {
-        send_all(c, SIGKILL);
-        /* A guard repeats it, because a descendant may have been about to fork. */
-        c->killed = c->guard == NULL;
-        c->pause_ms = cli_kill_pause(c->pause_ms);
-        c->kill_at_ms = cli_boot_ms() + c->pause_ms;
-    }
+    if (c->lost && !c->killed && now >= c->kill_at_ms) kill_all(c);
 }
 
 static struct timespec until_next(const struct child *c)
@@ -344,12 +349,12 @@ static void end_others(struct child *c)
 {
     const struct timespec moment = {.tv_nsec = LOOK_MS * 1000000};
     if (c->guard != NULL) {
-        while (c->pause_ms == 0 && cli_boot_ms() < c->kill_at_ms) {
+        while (!c->killed && cli_boot_ms() < c->kill_at_ms) {
             while (waitpid(-1, NULL, WNOHANG) > 0) {}
             if (!cli_has_child()) return;
             nanosleep(&moment, NULL);
         }
-        c->guard->kill_all(c->job->context);
+        if (!c->killed) kill_all(c);
         return;
     }
     while (!c->killed && cli_boot_ms() < c->kill_at_ms && kill(-c->pid, 0) == 0)

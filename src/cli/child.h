@@ -32,8 +32,8 @@ struct cli_guarding {
     int64_t (*check_at)(void *);  /* When to call lost(), in place of once a second. */
     int64_t (*kill_at)(void *);   /* When to send SIGKILL, after the lock was lost. */
 
-    /* Send a signal to all descendants of the guard. */
-    void (*send)(void *, int sig);
+    /* Send SIGTERM and SIGCONT to all descendants of the guard. */
+    void (*terminate)(void *);
 
     /* Kill all descendants of the guard until none is left. */
     void (*kill_all)(void *);

@@ -135,7 +135,6 @@ size_t cli_signal_descendants(int sig, pid_t *foreign)
     const struct descent s = {.root = getpid(), .round = ++rounds};
     size_t count = 0;
     *foreign = 0;
-    if (sig == SIGKILL) cli_kill_children();
     DIR *proc = opendir("/proc");
     if (proc == NULL) return cli_has_child();
     for (struct dirent *e; (e = readdir(proc)) != NULL;) {
@@ -147,6 +146,8 @@ size_t cli_signal_descendants(int sig, pid_t *foreign)
         if (!read_process(pid, &ended, &parent) || ended) continue;
         if (kill(pid, sig) == 0) count++;
         else if (errno == EPERM) *foreign = pid;
+        if (sig == SIGTERM)
+            kill(pid, SIGCONT); /* A stopped process cannot handle SIGTERM. */
     }
     closedir(proc);
     return count > 0 || *foreign != 0 ? count : cli_has_child();

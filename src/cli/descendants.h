@@ -9,13 +9,12 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 #include <sys/types.h>
 
-/* Send a signal to the descendants of this process, which is a child subreaper. Returns the number of
- * those that received it and have not ended; at least 1 if there may be others. Reap the children that
- * have ended, and call it again until it returns 0. If the signal is not permitted, stores the id of such
- * a process in *foreign, and does not count it. */
+/* Search /proc for the descendants of this process, which is a child subreaper, and send them SIGKILL, or
+ * SIGTERM and SIGCONT. Returns the number of those that received it and have not ended; at least 1 if there
+ * may be others. Reap the children that have ended, and call it again until it returns 0. If the signal is
+ * not permitted, stores the id of such a process in *foreign, and does not count it. */
 size_t cli_signal_descendants(int sig, pid_t *foreign);
 
 /* Return whether this process has children, possibly some that have ended and were not reaped. If not, it
@@ -29,12 +28,5 @@ bool cli_kill_children(void);
 
 /* Return whether the descendants of a process can be found: /proc is mounted. */
 bool cli_can_find_descendants(void);
-
-/* Return how long to wait before SIGKILL is sent again, after a wait of `ms` (0: none). The waits
- * grow, because a search costs processor time that the killed processes need in order to end. */
-static inline int64_t cli_kill_pause(int64_t ms)
-{
-    return ms == 0 ? 5 : ms < 40 ? 2 * ms : ms;
-}
 
 #endif /* SL_CLI_DESCENDANTS_H */

@@ -115,10 +115,10 @@ static size_t signal_all(int sig)
     return count;
 }
 
-static void send(void *context, int sig)
+static void terminate(void *context)
 {
     (void)context;
-    signal_all(sig);
+    signal_all(SIGTERM);
 }
 
 static void kill_all(void *context)
@@ -187,8 +187,7 @@ static void await_others(struct guard *x)
         sigtimedwait(&heeded, NULL, &t);
         if (!asked && is_lost(x)) {
             asked = true;
-            signal_all(SIGTERM);
-            signal_all(SIGCONT);
+            terminate(x);
             report_lost(x, false);
         }
         if (asked && cli_boot_ms() >= kill_at(x)) cli_kill_descendants();
@@ -217,7 +216,7 @@ void cli_guard(struct cli_guard *g)
     const struct cli_guarding guarding = {.terminal = g->terminal,
                                           .check_at = check_at,
                                           .kill_at = kill_at,
-                                          .send = send,
+                                          .terminate = terminate,
                                           .kill_all = kill_all,
                                           .stop = stop,
                                           .not_stopped = CLI_SIGNAL_NOTICE,
