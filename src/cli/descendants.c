@@ -110,12 +110,25 @@ static pid_t next_number(int fd, char *buffer, size_t size, ssize_t *at, ssize_t
     }
 }
 
+static int open_children(void)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
+    return open(path, O_RDONLY | O_CLOEXEC);
+}
+
+bool cli_lists_children(void)
+{
+    int fd = open_children();
+    if (fd >= 0) close(fd);
+    return fd >= 0;
+}
+
 bool cli_kill_children(void)
 {
-    char path[64], buffer[4096];
+    char buffer[4096];
     ssize_t at = 0, end = 0;
-    snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open_children();
     for (pid_t pid;
          fd >= 0 && (pid = next_number(fd, buffer, sizeof buffer, &at, &end)) > 0;)
         kill(pid, SIGKILL);

@@ -23,8 +23,12 @@ bool cli_has_child(void);
 
 /* Send SIGKILL to the children of this process. Returns whether there are any, as cli_has_child().
  * This takes much less time than a search of /proc. It is sufficient for processes that fork and end again
- * and again: they are orphans, and so children of this process. But some kernels do not list children. */
+ * and again: they are orphans, and so children of this process. It does nothing if the
+ * kernel does not list children (CONFIG_PROC_CHILDREN). */
 bool cli_kill_children(void);
+
+/* Return whether the kernel lists the children of a process. */
+bool cli_lists_children(void);
 
 /* Return whether the descendants of a process can be found: /proc is mounted. */
 bool cli_can_find_descendants(void);

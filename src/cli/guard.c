@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -19,6 +20,9 @@
 
 /* How often to look for descendants of a command that has ended. */
 #define LOOK_MS 500
+
+/* The nice value of the guard, if the user may have that. The command does not inherit it. */
+#define PRIORITY (-20)
 
 /* The time in which the renewer can say why the locks are lost. It learns of an expiry when the
  * guard does. */
@@ -152,13 +156,12 @@ static void reap(void)
 
 /* How often to search /proc for descendants to kill. A search costs processor time that the killed
  * processes need in order to end. */
-#define SEARCH_FIRST_MS 10
 #define SEARCH_MS 100
 #define KILL_PAUSE_MS_MAX 16
 
 void cli_kill_descendants(void)
 {
-    int64_t search_at = cli_boot_ms() + SEARCH_FIRST_MS;
+    int64_t search_at = cli_boot_ms() + (cli_lists_children() ? SEARCH_MS : 0);
     for (int64_t pause_ms = 1; cli_kill_children();) {
         const struct timespec pause = {.tv_nsec = (long)pause_ms * 1000000};
         nanosleep(&pause, NULL);
@@ -195,17 +198,20 @@ static void await_others(struct guard *x)
 }
 
 /* Ignore failures: the guard still works, but may be late if the machine has no memory or no
- * processor time. */
+ * processor time. It does not use real-time priority: while another process reads /proc, the kernel can
+ * busy-wait for that process as it reaps a child (Linux 6.18), and with real-time priority it would wait until the
+ * limit for real-time tasks is reached, for 0.95 s. */
 static void prepare(struct guard *x)
 {
-    const struct sched_param soon = {.sched_priority = 1};
+    const struct sched_param usual = {.sched_priority = 0};
     struct sigevent wake = {.sigev_notify = SIGEV_SIGNAL,
                             .sigev_signo = CLI_SIGNAL_WAKE};
     cli_message_never_waits();
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     prctl(PR_SET_NAME, "sluice-guard");
     mlockall(MCL_CURRENT | MCL_FUTURE);
-    sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK, &soon);
+    sched_setscheduler(0, SCHED_OTHER | SCHED_RESET_ON_FORK, &usual);
+    setpriority(PRIO_PROCESS, 0, PRIORITY);
     timer_create(CLOCK_BOOTTIME, &wake, &x->timer);
 }
 
