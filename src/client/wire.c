@@ -63,16 +63,15 @@ static int64_t deadline_of(int64_t ms)
 }
 
 /* Wait until the socket is ready. Returns 1 if it is ready, 0 if the deadline has
- * passed, or -1 with errno. */
+ * passed, even if the socket is ready, or -1 with errno. */
 static int wait_for(int fd, short events, int64_t deadline)
 {
     for (;;) {
         int64_t left = deadline == INT64_MAX ? -1 : deadline - now_ms();
-        if (deadline != INT64_MAX && left < 0) left = 0;
+        if (deadline != INT64_MAX && left <= 0) return 0;
         struct pollfd p = {.fd = fd, .events = events};
         int n = poll(&p, 1, left > INT32_MAX ? INT32_MAX : (int)left);
         if (n > 0) return 1;
-        if (n == 0 && now_ms() >= deadline) return 0;
         if (n < 0 && errno != EINTR) return -1;
     }
 }
@@ -292,23 +291,24 @@ static bool reserve_input(struct sluice_wire *w)
     return true;
 }
 
-/* Receive more bytes before the deadline. */
+/* Receive more bytes before the deadline. Waits before each read, because a server that sends without
+ * a pause must not keep the caller beyond the deadline. */
 static int receive(struct sluice_wire *w, int64_t deadline)
 {
     if (!reserve_input(w)) return fail(w, SLUICE_ENOMEM, "out of memory");
     for (;;) {
+        int ready = wait_for(w->fd, POLLIN, deadline);
+        if (ready == 0)
+            return fail(w, SLUICE_ECLOSED, "the server did not answer in time");
+        if (ready < 0) return fail(w, SLUICE_ECLOSED, "%s", strerror(errno));
         ssize_t n = recv(w->fd, w->in + w->in_used, w->in_size - w->in_used, 0);
         if (n > 0) {
             w->in_used += (size_t)n;
             return SLUICE_OK;
         }
         if (n == 0) return fail(w, SLUICE_ECLOSED, "the server closed the connection");
-        if (errno == EINTR) continue;
-        if (errno != EAGAIN) return fail(w, SLUICE_ECLOSED, "%s", strerror(errno));
-        int ready = wait_for(w->fd, POLLIN, deadline);
-        if (ready == 0)
-            return fail(w, SLUICE_ECLOSED, "the server did not answer in time");
-        if (ready < 0) return fail(w, SLUICE_ECLOSED, "%s", strerror(errno));
+        if (errno != EINTR && errno != EAGAIN)
+            return fail(w, SLUICE_ECLOSED, "%s", strerror(errno));
     }
 }
 

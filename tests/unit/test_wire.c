@@ -25,6 +25,20 @@ struct server {
     size_t got_bytes;
 };
 
+/* Send push messages without a pause, until the other side is gone. */
+static void flood(int fd)
+{
+    static char news[1 << 16];
+    const char *one = NEWS(1);
+    size_t n = 0;
+    for (; n + strlen(one) <= sizeof news; n += strlen(one))
+        memcpy(news + n, one, strlen(one));
+    size_t at = 0;
+    ssize_t sent;
+    while ((sent = send(fd, news + at, n - at, MSG_NOSIGNAL)) > 0)
+        at = (at + (size_t)sent) % n;
+}
+
 static void *serve(void *arg)
 {
     struct server *s = arg;
@@ -35,6 +49,10 @@ static void *serve(void *arg)
         s->got_bytes += (size_t)n;
         if (*next == NULL) continue;
         if (strcmp(*next, "hang up") == 0) break;
+        if (strcmp(*next, "flood") == 0) {
+            flood(fd);
+            break;
+        }
         assert_int_equal(write(fd, *next, strlen(*next)), strlen(*next));
         next++;
     }
@@ -143,6 +161,17 @@ UNIT_TEST(when_time_is_over_the_wire_is_of_no_more_use)
     assert_int_equal(sluice_wire_send(w, ping, NULL, 1), SLUICE_ECLOSED);
     assert_int_equal(sluice_wire_next(w, &r), SLUICE_ECLOSED);
     end(s, w, "*1\r\n$4\r\nPING\r\n");
+}
+
+UNIT_TEST(a_server_that_sends_without_a_pause_does_not_extend_the_timeout)
+{
+    static const char *const answers[] = {"flood", NULL};
+    struct server *s = begin(answers);
+    struct sluice_wire *w = open_to(s, 50);
+    struct sluice_reply *r;
+    assert_int_equal(sluice_wire_call(w, ping, NULL, 1, &r), SLUICE_ECLOSED);
+    assert_string_equal(sluice_wire_error(w), "the server did not answer in time");
+    end(s, w, NULL);
 }
 
 UNIT_TEST(what_is_not_a_reply_is_the_end_too)
