@@ -8,7 +8,9 @@
 #include "client/engine/engine.h"
 #include "client/kind.h"
 
-#define PAUSE_MS_MAX 500 /* Between two attempts to reach a server. */
+/* The mean pause after a failure doubles with each failure, from this to this. */
+#define PAUSE_MS_MIN 20
+#define PAUSE_MS_MAX 500
 
 struct sluice_tx {
     struct sluice *s;
@@ -17,8 +19,12 @@ struct sluice_tx {
     int status;     /* The first failure since TX.BEGIN. */
     bool uncertain; /* A reply to TX.COMMIT was lost. */
     unsigned attempt;
-    int64_t heard_ms; /* When a server last replied. */
-    int64_t begun_ms; /* When a server last sent a reply other than NOKEEPER. */
+    /* Steps in a row that ended without a connection or without a keeper, and when the first of them
+     * ended. A transaction that the server restarts begins a new row. */
+    unsigned failures;
+    int64_t failed_ms;
+    bool failed; /* The current step failed so. */
+    struct sl_random random;
     char id[33];
 };
 
@@ -35,6 +41,13 @@ static void disconnect(struct sluice_tx *tx)
     tx->wire = NULL;
 }
 
+/* The connection is lost, or this node has no keeper: try the next address after a pause. */
+static void leave(struct sluice_tx *tx)
+{
+    disconnect(tx);
+    tx->failed = true;
+}
+
 /* Send a command. The reply is in tx->reply. */
 static int call(struct sluice_tx *tx, const char *const *args, const size_t *lengths,
                 size_t n)
@@ -47,7 +60,6 @@ static int call(struct sluice_tx *tx, const char *const *args, const size_t *len
         if (status != SLUICE_EINVAL) disconnect(tx);
         return status;
     }
-    tx->heard_ms = now_ms();
     return tx->reply->type == SLUICE_REPLY_ERROR ? sl_call_status(tx->reply)
                                                  : SLUICE_OK;
 }
@@ -72,6 +84,7 @@ int sluice_tx_get(struct sluice_tx *tx, const char *table, const char *key,
     int status = sluice_tx_call(tx, args, NULL, 3, &r);
     if (status != SLUICE_OK) return status;
     bool exists = r->type == SLUICE_REPLY_TEXT;
+    if (!exists && r->type != SLUICE_REPLY_NIL) return tx->status = SLUICE_EPROTOCOL;
     *value = exists ? r->text : NULL;
     if (bytes != NULL) *bytes = exists ? r->text_bytes : 0;
     return SLUICE_OK;
@@ -100,26 +113,24 @@ enum ending {
     FINAL,   /* With the status. */
     AGAIN,   /* Nothing was committed: run the function again. */
     UNKNOWN, /* The reply to TX.COMMIT was lost. */
-    REJECTED /* The function did not want to commit, but an earlier commit may have succeeded. */
+    REJECTED /* With the status, unless an earlier commit has succeeded. */
 };
-
-static bool is_lost(int status)
-{
-    return status == SLUICE_ECLOSED || status == SLUICE_EPROTOCOL ||
-           status == SLUICE_EUNREACHABLE;
-}
 
 /* Classify a failure that committed nothing. */
 static enum ending failed(struct sluice_tx *tx, int status)
 {
-    if (is_lost(status) || status == SLUICE_ENOKEEPER) {
-        if (tx->wire != NULL) disconnect(tx);
+    if (status == SLUICE_ECLOSED || status == SLUICE_EUNREACHABLE ||
+        status == SLUICE_ENOKEEPER) {
+        leave(tx);
         return AGAIN;
     }
-    return status == SLUICE_ERESTART || status == SLUICE_ESTALE ||
-                   status == SLUICE_EBARRED
-               ? AGAIN
-               : FINAL;
+    if (status == SLUICE_ERESTART || status == SLUICE_ESTALE ||
+        status == SLUICE_EBARRED) {
+        tx->failures = 0;
+        return AGAIN;
+    }
+    /* If an earlier attempt was committed after all, that is the result. */
+    return tx->uncertain ? REJECTED : FINAL;
 }
 
 static enum ending commit(struct sluice_tx *tx, int *status)
@@ -129,7 +140,7 @@ static enum ending commit(struct sluice_tx *tx, int *status)
     if (*status == SLUICE_OK) return FINAL;
     /* No reply, or the server does not know the outcome. */
     if (tx->wire == NULL || *status == SLUICE_ECLOSED) {
-        if (tx->wire != NULL) disconnect(tx);
+        leave(tx);
         tx->uncertain = true;
         return UNKNOWN;
     }
@@ -147,7 +158,7 @@ static enum ending attempt(struct sluice_tx *tx, int (*fn)(struct sluice_tx *, v
     if (tx->status != SLUICE_OK) {
         *status = tx->status;
         enum ending o = failed(tx, *status);
-        if (o == FINAL && tx->wire != NULL) (void)call(tx, abort, NULL, 1);
+        if (o != AGAIN && tx->wire != NULL) (void)call(tx, abort, NULL, 1);
         return o;
     }
     if (result == SLUICE_OK) return commit(tx, status);
@@ -157,14 +168,14 @@ static enum ending attempt(struct sluice_tx *tx, int (*fn)(struct sluice_tx *, v
     return tx->uncertain ? REJECTED : FINAL;
 }
 
-/* Find out whether the transaction was committed. If it was not, the function runs again, or its
- * result is final if it had rejected the transaction. */
+/* Find out whether the transaction was committed. If it was not, the function runs again, or the status
+ * is final if the attempt was rejected. */
 static enum ending ask(struct sluice_tx *tx, enum ending o, int *status)
 {
     const char *args[] = {"TX.OUTCOME", tx->id};
     int asked = call(tx, args, NULL, 2);
     if (asked != SLUICE_OK) {
-        if (tx->wire != NULL) disconnect(tx);
+        leave(tx);
         return o;
     }
     bool committed = tx->reply->type == SLUICE_REPLY_NUMBER;
@@ -172,49 +183,63 @@ static enum ending ask(struct sluice_tx *tx, enum ending o, int *status)
     return committed || o == REJECTED ? FINAL : AGAIN;
 }
 
-/* Connect, if necessary. Returns a status. */
+/* Connect to the next address, if necessary. Returns a status. */
 static int connect_tx(struct sluice_tx *tx)
 {
-    while (tx->wire == NULL) {
-        int status = tx->s->kind->open_wire(tx->s, tx->attempt++, &tx->wire);
-        if (status == SLUICE_OK) return status;
-        tx->wire = NULL;
-        if (status != SLUICE_EUNREACHABLE && status != SLUICE_EPROTOCOL) return status;
-        if (now_ms() - tx->heard_ms >= tx->s->kind->retry_ms(tx->s)) return status;
-        long ms = tx->attempt < 8 ? 10 << tx->attempt : PAUSE_MS_MAX;
-        if (ms > PAUSE_MS_MAX) ms = PAUSE_MS_MAX;
-        nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL);
-    }
-    return SLUICE_OK;
+    if (tx->wire != NULL) return SLUICE_OK;
+    int status = tx->s->kind->open_wire(tx->s, tx->attempt++, &tx->wire);
+    if (status != SLUICE_OK) tx->wire = NULL;
+    tx->failed = status == SLUICE_EUNREACHABLE || status == SLUICE_EPROTOCOL;
+    return status;
+}
+
+static void pause_tx(struct sluice_tx *tx)
+{
+    int64_t mean_ms = PAUSE_MS_MIN;
+    for (unsigned i = 1; i < tx->failures && mean_ms < PAUSE_MS_MAX; i++) mean_ms *= 2;
+    if (mean_ms > PAUSE_MS_MAX) mean_ms = PAUSE_MS_MAX;
+    int64_t ms = sl_random_between(&tx->random, mean_ms / 2, mean_ms + mean_ms / 2);
+    nanosleep(&(struct timespec){.tv_nsec = (long)ms * 1000000}, NULL);
+}
+
+/* The current step failed. Pause, and return whether to try again. */
+static bool goes_on(struct sluice_tx *tx)
+{
+    int64_t now = now_ms();
+    if (tx->failures++ == 0) tx->failed_ms = now;
+    else if (now - tx->failed_ms >= tx->s->kind->retry_ms(tx->s)) return false;
+    pause_tx(tx);
+    return true;
 }
 
 static int run(struct sluice_tx *tx, int (*fn)(struct sluice_tx *, void *), void *arg)
 {
     enum ending o = AGAIN;
     int status = SLUICE_OK;
-    while (o != FINAL) {
-        int connected = connect_tx(tx);
-        if (connected != SLUICE_OK)
-            return o == UNKNOWN || o == REJECTED ? SLUICE_EUNREACHABLE : connected;
-        o = o == AGAIN ? attempt(tx, fn, arg, &status) : ask(tx, o, &status);
-        /* Try each address in turn. Pause between attempts while no node has a keeper. */
-        if (o != FINAL && status == SLUICE_ENOKEEPER) {
-            if (now_ms() - tx->begun_ms >= tx->s->kind->retry_ms(tx->s)) return status;
-            nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
-        } else if (status != SLUICE_ENOKEEPER) tx->begun_ms = now_ms();
+    for (;;) {
+        tx->failed = false;
+        int why = connect_tx(tx);
+        if (why == SLUICE_OK && o != AGAIN) o = ask(tx, o, &status);
+        else if (why == SLUICE_OK) {
+            o = attempt(tx, fn, arg, &status);
+            why = status == SLUICE_ENOKEEPER ? status : SLUICE_EUNREACHABLE;
+        } else if (!tx->failed) return tx->uncertain ? SLUICE_EUNREACHABLE : why;
+        if (o == FINAL) return status;
+        if (tx->failed && !goes_on(tx))
+            return tx->uncertain ? SLUICE_EUNREACHABLE : why;
     }
-    return status;
 }
 
 int sluice_transaction(struct sluice *s, int (*fn)(struct sluice_tx *tx, void *arg),
                        void *arg)
 {
-    struct sluice_tx tx = {.s = s, .heard_ms = now_ms(), .begun_ms = now_ms()};
+    struct sluice_tx tx = {.s = s};
     uint64_t id[2];
     if (s == NULL || fn == NULL || s->kind->open_wire == NULL) return SLUICE_EINVAL;
     if (getrandom(id, sizeof id, 0) != sizeof id) return SLUICE_EIO;
     snprintf(tx.id, sizeof tx.id, "%016llx%016llx", (unsigned long long)id[0],
              (unsigned long long)id[1]);
+    sl_random_seed(&tx.random, id[0]);
     int status = run(&tx, fn, arg);
     sluice_reply_free(tx.reply);
     if (tx.wire != NULL) s->kind->keep_wire(s, tx.wire);
