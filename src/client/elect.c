@@ -18,10 +18,9 @@ struct sluice_election {
     pthread_mutex_t mutex; /* Guards the fields below. */
     pthread_cond_t changed;
     bool resigns;
-    bool pending;     /* on_done() will be called. */
-    bool in_callback; /* on_done() or on_event() runs. */
-    bool forgotten;   /* on_done() frees the election. */
-    uint64_t fence;   /* 0: does not lead. */
+    uint32_t callbacks; /* Calls of on_done() to come, and callbacks that run. */
+    bool forgotten;     /* The last callback frees the election. */
+    uint64_t fence;     /* 0: does not lead. */
     char *key;
     char text[];
 };
@@ -35,23 +34,24 @@ static void free_election(struct sluice_election *e)
     free(e);
 }
 
-/* enter() and leave() enclose the part of a callback that uses the candidate's functions, so that
- * sluice_resign() can wait for its end. enter() returns false if the candidate has resigned. */
+/* A callback begins, or will come. Returns false if the candidate has resigned. */
 static bool enter(struct sluice_election *e)
 {
     pthread_mutex_lock(&e->mutex);
     bool goes_on = !e->resigns;
-    e->in_callback = goes_on;
+    if (goes_on) e->callbacks++;
     pthread_mutex_unlock(&e->mutex);
     return goes_on;
 }
 
+/* A callback has returned, or will not come. */
 static void leave(struct sluice_election *e)
 {
     pthread_mutex_lock(&e->mutex);
-    e->in_callback = false;
+    bool last = --e->callbacks == 0 && e->forgotten;
     pthread_cond_broadcast(&e->changed);
     pthread_mutex_unlock(&e->mutex);
+    if (last) free_election(e);
 }
 
 static void on_event(void *arg, const struct sluice_event *event)
@@ -68,30 +68,19 @@ static void on_event(void *arg, const struct sluice_event *event)
     leave(e);
 }
 
-static void elected(struct sluice_election *e, uint64_t fence)
-{
-    pthread_mutex_lock(&e->mutex);
-    e->fence = fence;
-    bool resigns = e->resigns;
-    pthread_mutex_unlock(&e->mutex);
-    if (resigns) e->s->kind->release_start(e->s, e->key, fence, NULL, NULL);
-    else e->candidate.on_elected(e->candidate.arg, fence);
-}
-
 static void on_done(void *arg, int status, const struct sluice_grant *grant)
 {
     struct sluice_election *e = arg;
-    bool goes_on = enter(e);
     pthread_mutex_lock(&e->mutex);
-    e->pending = false;
+    bool resigns = e->resigns, forgotten = e->forgotten;
+    if (status == SLUICE_OK) e->fence = grant->fence;
     pthread_mutex_unlock(&e->mutex);
-    if (status == SLUICE_OK) elected(e, grant->fence);
-    else if (goes_on && status != SLUICE_ECLOSED) stand_again(e, PAUSE_MS);
-    pthread_mutex_lock(&e->mutex);
-    bool forgotten = e->forgotten;
-    pthread_mutex_unlock(&e->mutex);
-    if (forgotten) free_election(e);
-    else leave(e);
+    if (status == SLUICE_OK && !resigns)
+        e->candidate.on_elected(e->candidate.arg, grant->fence);
+    else if (status == SLUICE_OK && forgotten)
+        e->s->kind->release_start(e->s, e->key, grant->fence, NULL, NULL);
+    else if (!resigns && status != SLUICE_ECLOSED) stand_again(e, PAUSE_MS);
+    leave(e);
 }
 
 static int stand(struct sluice_election *e, int64_t delay_ms)
@@ -105,14 +94,9 @@ static int stand(struct sluice_election *e, int64_t delay_ms)
                                      .arg = e,
                                      .cancel = &e->cancel,
                                      .keep_alive = 1};
-    pthread_mutex_lock(&e->mutex);
-    e->pending = true;
-    pthread_mutex_unlock(&e->mutex);
+    if (!enter(e)) return SLUICE_ECANCELLED;
     int status = e->s->kind->acquire_start(e->s, e->key, &r, delay_ms, on_done, e);
-    if (status == SLUICE_OK) return status;
-    pthread_mutex_lock(&e->mutex);
-    e->pending = false;
-    pthread_mutex_unlock(&e->mutex);
+    if (status != SLUICE_OK) leave(e);
     return status;
 }
 
@@ -174,17 +158,17 @@ void sluice_resign(struct sluice_election *e)
     struct sluice *s = e->s;
     pthread_mutex_lock(&e->mutex);
     e->resigns = true;
-    uint64_t fence = e->fence;
     pthread_mutex_unlock(&e->mutex);
     sluice_cancel(s, &e->cancel);
-    if (fence != 0 && s->kind->runs_event_loop(s))
-        s->kind->release_start(s, e->key, fence, NULL, NULL);
-    else if (fence != 0) sluice_release(s, e->key, fence);
+    /* Nobody else may lead while a callback of this candidate runs. In an event loop none runs now, and
+     * on_done() may come later. */
+    bool waits = !s->kind->runs_event_loop(s);
     pthread_mutex_lock(&e->mutex);
-    if (s->kind->runs_event_loop(s)) e->forgotten = e->pending;
-    else
-        while (e->pending || e->in_callback) pthread_cond_wait(&e->changed, &e->mutex);
-    bool forgotten = e->forgotten;
+    while (waits && e->callbacks > 0) pthread_cond_wait(&e->changed, &e->mutex);
+    bool forgotten = e->forgotten = e->callbacks > 0;
+    uint64_t fence = e->fence;
     pthread_mutex_unlock(&e->mutex);
+    if (fence != 0 && waits) sluice_release(s, e->key, fence);
+    else if (fence != 0) s->kind->release_start(s, e->key, fence, NULL, NULL);
     if (!forgotten) free_election(e);
 }
