@@ -23,6 +23,8 @@ struct sl_client_kind {
     int (*revoke)(struct sluice *s, const char *key, uint64_t fence, bool at_once);
     int64_t (*inspect)(struct sluice *s, const char *key, struct sluice_view *out,
                        size_t max);
+    /* Report ASKED again, if the holder is still asked to release the grant. */
+    void (*remind)(struct sluice *s, const char *key, uint64_t fence);
     void (*error)(struct sluice *s, char *out, size_t size);
     int (*fd)(struct sluice *s);
     int (*timeout_ms)(struct sluice *s);

@@ -12,11 +12,16 @@
 #include "base/types.h"
 #include "sluice.h"
 
+struct sl_ticket;
+
 typedef void sl_client_event_fn(void *arg, const struct sluice_event *e);
 
 struct sl_client_watch {
     struct sl_list queue; /* In the queue of watches with events, or in no list. */
     struct sl_client_watch *chain;
+    /* The program has not learned of the grant yet: report this ticket before an event. NULL: it
+     * has. Not used in one process. */
+    struct sl_ticket *ticket;
     sl_fence fence;
     uint64_t session_id;
     sl_client_event_fn *on_event;

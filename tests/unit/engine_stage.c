@@ -34,6 +34,12 @@ void stage_begin(struct stage *s, uint32_t addresses, uint64_t seed)
     }
 }
 
+static void drop_late(struct stage_late *late)
+{
+    sl_resp_reader_free(late->reader);
+    late->reader = NULL;
+}
+
 static void forget_conn(struct stage_conn *c)
 {
     sl_resp_reader_free(c->reader);
@@ -45,6 +51,7 @@ static void forget_conn(struct stage_conn *c)
 
 void stage_end(struct stage *s)
 {
+    for (size_t i = 0; i < STAGE_LATE; i++) drop_late(&s->late[i]);
     for (unsigned i = 0; i < STAGE_CLIENTS; i++) {
         sl_engine_free(&s->clients[i].engine);
         for (unsigned link = 0; link < SL_ENGINE_LINKS; link++) {
@@ -118,6 +125,13 @@ void stage_push(struct stage *s, const struct stage_request *r, const char *even
     sl_resp_integer(&c->out, (int64_t)r->fence);
 }
 
+/* The outcome is nil. */
+static void time_out(struct stage_request *r)
+{
+    end_request(r);
+    r->id[0] = '\0';
+}
+
 static void hold(struct stage *s, struct stage_request *r)
 {
     r->state = STAGE_HELD;
@@ -132,9 +146,9 @@ static void serve_waiters(struct stage *s)
         struct stage_request *r = &s->requests[i];
         if (r->state != STAGE_WAITS) continue;
         if (stage_holder(s, r->key) == NULL && conn_of(s, r->conn) != NULL) hold(s, r);
-        else if (r->deadline_ms <= s->now_ms) end_request(r);
-        else continue;
+        else if (r->deadline_ms > s->now_ms) continue;
         push_outcome(s, r);
+        if (r->state == STAGE_WAITS) time_out(r);
     }
 }
 
@@ -192,14 +206,16 @@ static void do_acquire(struct stage *s, struct stage_conn *c, const struct sl_ar
         r->state = STAGE_WAITS;
         r->lease_ms = lease_ms;
     }
-    r->conn = c->number;
-    r->arrived_ms = s->now_ms;
-    r->deadline_ms = sl_ms_after(s->now_ms, wait_ms);
+    if (c->established || !replay) {
+        r->conn = c->number;
+        r->arrived_ms = s->now_ms;
+        r->deadline_ms = sl_ms_after(s->now_ms, wait_ms);
+    }
     if (r->state == STAGE_WAITS && stage_holder(s, r->key) == NULL) hold(s, r);
     if (r->state == STAGE_HELD) write_grant(s, &c->out, r, replay);
     else if (wait_ms > 0) sl_resp_simple(&c->out, "QUEUED");
     else {
-        end_request(r);
+        time_out(r);
         sl_resp_null_array(&c->out);
     }
 }
@@ -277,14 +293,45 @@ static void server_close(struct stage *s, struct stage_conn *c)
     serve_waiters(s);
 }
 
-void stage_break(struct stage *s, unsigned client, unsigned link)
+void stage_fail(struct stage *s, unsigned client, unsigned link, int status)
 {
     struct stage_conn *c = &s->clients[client].conns[link];
     if (!c->open) return;
     server_close(s, c);
     forget_conn(c);
-    sl_engine_disconnected(&s->clients[client].engine, s->now_ms, link,
-                           SLUICE_EUNREACHABLE, "the connection was closed");
+    sl_engine_disconnected(&s->clients[client].engine, s->now_ms, link, status,
+                           "the connection was closed");
+}
+
+void stage_break(struct stage *s, unsigned client, unsigned link)
+{
+    stage_fail(s, client, link, SLUICE_EUNREACHABLE);
+}
+
+void stage_delay(struct stage *s, unsigned client)
+{
+    struct stage_conn *c = &s->clients[client].conns[SL_ENGINE_LEASES];
+    for (size_t i = 0; i < STAGE_LATE && c->reader != NULL; i++)
+        if (s->late[i].reader == NULL) {
+            s->late[i] = (struct stage_late){c->reader, s->now_ms + STAGE_LATE_MS};
+            c->reader = NULL;
+        }
+    stage_break(s, client, SL_ENGINE_LEASES);
+}
+
+void stage_arrive(struct stage *s)
+{
+    struct stage_conn closed = {0};
+    struct sl_args a;
+    sl_resp_writer_init(&closed.out, 1 << 20);
+    for (size_t i = 0; i < STAGE_LATE; i++) {
+        struct stage_late *late = &s->late[i];
+        while (late->reader != NULL && s->now_ms < late->until_ms &&
+               sl_resp_next(late->reader, &a) == 1)
+            execute(s, &closed, &a);
+        drop_late(late);
+    }
+    sl_resp_writer_free(&closed.out);
 }
 
 static bool settle_link(struct stage *s, unsigned client, unsigned link)
@@ -326,6 +373,12 @@ static bool settle_link(struct stage *s, unsigned client, unsigned link)
     return true;
 }
 
+static void take_tickets(struct sl_engine *e)
+{
+    struct sl_ticket *t;
+    while ((t = sl_engine_next_ticket(e)) != NULL) sl_ticket_reported(t);
+}
+
 bool stage_settle(struct stage *s)
 {
     bool any = false, more = true;
@@ -335,6 +388,7 @@ bool stage_settle(struct stage *s)
             sl_engine_advance(&s->clients[i].engine, s->now_ms);
             for (unsigned link = 0; link < SL_ENGINE_LINKS; link++)
                 more |= settle_link(s, i, link);
+            take_tickets(&s->clients[i].engine);
             sl_engine_check(&s->clients[i].engine);
         }
         any |= more;

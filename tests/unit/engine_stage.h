@@ -2,7 +2,8 @@
  * fail and a clock that the test sets.
  *
  * The server knows leases, grants without a lease, REQUEST, NOTIFY, CANCEL, RELEASE, EXTEND and
- * CHECK; every lock is exclusive, and its queue is in order of arrival. */
+ * CHECK; every lock is exclusive, and its queue is in order of arrival. Like a majority cluster, it
+ * forgets the id of a request whose outcome was nil. */
 #ifndef SLUICE_TEST_ENGINE_STAGE_H
 #define SLUICE_TEST_ENGINE_STAGE_H
 
@@ -12,6 +13,8 @@
 
 #define STAGE_CLIENTS 3
 #define STAGE_IDS 4096
+#define STAGE_LATE 8
+#define STAGE_LATE_MS 30000 /* No command is delayed for longer. */
 
 /* A connection of a client, as the server has it. */
 struct stage_conn {
@@ -42,6 +45,12 @@ struct stage_client {
     struct stage_conn conns[SL_ENGINE_LINKS];
 };
 
+/* Commands of a closed connection that are still under way to the server. */
+struct stage_late {
+    struct sl_resp_reader *reader; /* NULL: none. */
+    sl_ms until_ms;
+};
+
 struct stage {
     sl_ms now_ms;
     bool down; /* The server accepts no connection. */
@@ -51,6 +60,7 @@ struct stage {
     uint64_t conns, fences;
     struct stage_request requests[STAGE_IDS];
     size_t count;
+    struct stage_late late[STAGE_LATE];
     struct stage_client clients[STAGE_CLIENTS];
     unsigned connects, commands; /* How often a client did this. */
     char log[16];                /* The first letters of the last commands. */
@@ -73,6 +83,16 @@ void stage_run(struct stage *s);
 
 /* Close a connection. Replies that are under way are lost. The server notices at once. */
 void stage_break(struct stage *s, unsigned client, unsigned link);
+
+/* The same, with the status that the engine receives. */
+void stage_fail(struct stage *s, unsigned client, unsigned link, int status);
+
+/* Close a connection for leases. Commands that the server has not executed are delayed until
+ * stage_arrive(). */
+void stage_delay(struct stage *s, unsigned client);
+
+/* All delayed commands arrive. Nobody reads their replies. */
+void stage_arrive(struct stage *s);
 
 /* Advance the clock step by step, and let everything pass. */
 void stage_pass(struct stage *s, sl_ms ms);

@@ -366,6 +366,166 @@ UNIT_TEST(a_request_begins_again_if_the_server_has_ended_its_id)
     assert_int_equal(b.status, SLUICE_OK);
 }
 
+/* --- Attempts without a reply ---------------------------------------------------------- */
+
+/* Client 1 holds "k". The first attempt of client 0 is delayed; the second one has no grant. */
+static void delay_first_attempt(struct sl_ticket *holder, struct sl_ticket *t)
+{
+    struct sluice_request r = leased;
+    r.wait_ms = 0;
+    acquire(1, "k", &leased, holder);
+    stage_run(&s);
+    acquire(0, "k", &r, t);
+    stage_settle(&s);
+    stage_delay(&s, 0);
+}
+
+UNIT_TEST(an_attempt_that_was_delayed_is_cancelled_after_nil)
+{
+    struct sl_ticket holder, t;
+    delay_first_attempt(&holder, &t);
+    stage_pass(&s, 100);
+    assert_true(t.done);
+    assert_int_equal(t.status, SLUICE_EFULL);
+    assert_int_equal(release(1, "k", holder.grant.fence), SLUICE_OK);
+    stage_arrive(&s);
+    assert_null(stage_holder(&s, "k"));
+    assert_true(sl_engine_is_closed(&s.clients[0].engine));
+}
+
+UNIT_TEST(an_attempt_that_was_delayed_is_cancelled_although_it_was_granted)
+{
+    struct sl_ticket holder, t;
+    delay_first_attempt(&holder, &t);
+    while (!t.done) { /* Nil; CANCEL is not sent yet. */
+        s.now_ms++;
+        stage_settle(&s);
+        stage_serve(&s, 0, SL_ENGINE_LEASES);
+        stage_deliver(&s, 0, SL_ENGINE_LEASES);
+    }
+    stage_holder(&s, "k")->state = STAGE_ENDED;
+    stage_arrive(&s);
+    assert_non_null(stage_holder(&s, "k"));
+    stage_run(&s);
+    assert_null(stage_holder(&s, "k"));
+}
+
+UNIT_TEST(an_attempt_that_was_delayed_is_cancelled_after_an_error)
+{
+    struct sl_ticket holder, t;
+    delay_first_attempt(&holder, &t);
+    s.error = "DRAINED";
+    stage_pass(&s, 100);
+    assert_true(t.done);
+    assert_int_equal(t.status, SLUICE_EDRAINED);
+    s.error = NULL;
+    stage_pass(&s, 3000);
+    assert_int_equal(release(1, "k", holder.grant.fence), SLUICE_OK);
+    stage_arrive(&s);
+    assert_null(stage_holder(&s, "k"));
+}
+
+UNIT_TEST(a_request_that_may_hold_the_lock_is_cancelled_after_nil)
+{
+    struct sl_ticket holder, t;
+    struct sluice_request r = leased;
+    r.wait_ms = 0;
+    acquire(1, "k", &leased, &holder);
+    stage_run(&s);
+    s.error = "NOQUORUM";
+    acquire(0, "k", &r, &t);
+    stage_run(&s);
+    s.error = NULL;
+    unsigned before = s.commands;
+    stage_pass(&s, 200);
+    assert_int_equal(t.status, SLUICE_EFULL);
+    assert_int_equal(s.commands, before + 2); /* ACQUIRE and CANCEL. */
+}
+
+UNIT_TEST(a_request_whose_outcome_is_certain_is_not_cancelled)
+{
+    struct sl_ticket holder, t;
+    struct sluice_request r = leased;
+    r.wait_ms = 0;
+    acquire(1, "k", &leased, &holder);
+    stage_run(&s);
+    unsigned before = s.commands;
+    acquire(0, "k", &r, &t);
+    stage_pass(&s, 200);
+    assert_int_equal(t.status, SLUICE_EFULL);
+    assert_int_equal(s.commands, before + 2); /* HELLO and ACQUIRE. */
+}
+
+UNIT_TEST(a_cancel_that_the_server_rejects_is_sent_again)
+{
+    struct sluice_cancel token = {0};
+    struct sluice_request r = leased;
+    struct sl_ticket t;
+    r.cancel = &token;
+    acquire(0, "k", &r, &t);
+    stage_settle(&s);
+    stage_serve(&s, 0, SL_ENGINE_LEASES); /* Granted; the reply is under way. */
+    sl_engine_cancel(&s.clients[0].engine, s.now_ms, &token);
+    s.error = "REQUESTS";
+    stage_run(&s);
+    assert_false(sl_engine_is_closed(&s.clients[0].engine));
+    s.error = NULL;
+    stage_pass(&s, 200);
+    assert_null(stage_holder(&s, "k"));
+    assert_true(sl_engine_is_closed(&s.clients[0].engine));
+}
+
+UNIT_TEST(a_server_that_is_not_sluice_is_reported_at_once)
+{
+    struct sl_ticket t;
+    s.denied = "NOPROTO";
+    acquire(0, "k", &leased, &t);
+    stage_run(&s);
+    assert_true(t.done);
+    assert_int_equal(t.status, SLUICE_EPROTOCOL);
+}
+
+UNIT_TEST(a_server_that_is_not_sluice_is_left_for_the_next_address)
+{
+    struct sl_ticket t;
+    stage_end(&s);
+    stage_begin(&s, 3, 9);
+    s.denied = "ERR";
+    acquire(0, "k", &leased, &t);
+    stage_run(&s);
+    assert_int_equal(s.connects, 1);
+    assert_false(t.done);
+    s.denied = NULL;
+    stage_pass(&s, 100);
+    assert_true(t.done);
+    assert_int_equal(t.status, SLUICE_OK);
+}
+
+UNIT_TEST(a_command_with_an_invalid_reply_is_not_repeated)
+{
+    struct sl_ticket holder, t, asks = new_ticket();
+    acquire(1, "k", &leased, &holder);
+    acquire(0, "l", &leased, &t);
+    stage_run(&s);
+    sl_list_init(&asks.node);
+    assert_int_equal(sl_engine_ask(&s.clients[0].engine, s.now_ms, SL_CALL_INSPECT, "k",
+                                   0, false, &asks),
+                     SLUICE_OK);
+    stage_settle(&s);
+    acquire(0, "k", &leased, &t);
+    stage_settle(&s);
+    stage_fail(&s, 0, SL_ENGINE_LEASES, SLUICE_EPROTOCOL);
+    assert_true(asks.done);
+    assert_int_equal(asks.status, SLUICE_EPROTOCOL);
+    assert_false(t.done); /* Its reply was not the invalid one. */
+    stage_pass(&s, 100);
+    stage_fail(&s, 0, SL_ENGINE_LEASES, SLUICE_EPROTOCOL);
+    assert_false(t.done);
+    assert_int_equal(release(1, "k", holder.grant.fence), SLUICE_OK);
+    stage_pass(&s, 200);
+    assert_int_equal(t.status, SLUICE_OK);
+}
+
 UNIT_TEST(many_requests_wait_on_one_connection)
 {
     static struct sl_ticket held[50], waits[50];
@@ -604,6 +764,42 @@ UNIT_TEST(a_holder_whose_grant_is_broken_learns_it)
     assert_string_equal(events(0), "broken");
 }
 
+UNIT_TEST(a_program_learns_of_a_grant_before_its_events)
+{
+    struct sl_engine *e = &s.clients[0].engine;
+    struct sl_ticket t;
+    acquire(0, "k", &leased, &t);
+    stage_settle(&s);
+    stage_serve(&s, 0, SL_ENGINE_LEASES);
+    stage_push(&s, stage_holder(&s, "k"), "broken");
+    stage_deliver(&s, 0, SL_ENGINE_LEASES);
+    struct sl_client_watch *w = sl_engine_next_event(e);
+    assert_non_null(w);
+    assert_ptr_equal(w->ticket, &t);
+    sl_ticket_reported(&t);
+    assert_null(w->ticket);
+    sl_client_watch_next_event(w, s.now_ms);
+    sl_engine_reported(e, w);
+}
+
+UNIT_TEST(a_holder_can_be_reminded_that_it_was_asked)
+{
+    struct sl_ticket t;
+    acquire(0, "k", &leased, &t);
+    stage_run(&s);
+    sl_engine_remind(&s.clients[0].engine, "k", t.grant.fence);
+    assert_string_equal(events(0), "");
+    stage_push(&s, stage_holder(&s, "k"), "asked");
+    stage_run(&s);
+    assert_string_equal(events(0), "asked");
+    sl_engine_remind(&s.clients[0].engine, "k", t.grant.fence);
+    assert_string_equal(events(0), "asked");
+    stage_push(&s, stage_holder(&s, "k"), "withdrawn");
+    stage_run(&s);
+    sl_engine_remind(&s.clients[0].engine, "k", t.grant.fence);
+    assert_string_equal(events(0), "");
+}
+
 UNIT_TEST(after_release_there_is_no_event)
 {
     struct sl_ticket t;
@@ -777,7 +973,8 @@ static void disturb(struct sl_random *rnd)
     unsigned client = sl_random_below(rnd, STAGE_CLIENTS),
              link = sl_random_below(rnd, 2);
     uint32_t what = sl_random_below(rnd, 100);
-    if (what < 50) stage_break(&s, client, link);
+    if (what < 25) stage_break(&s, client, link);
+    else if (what < 50) stage_delay(&s, client);
     else if (what < 70) s.clients[client].conns[link].cut = true;
     else if (what < 80) s.down = !s.down;
     else if (what < 90) s.error = s.error == NULL ? "NOKEEPER" : NULL;
@@ -792,7 +989,8 @@ static void random_step(struct sl_random *rnd)
     if (what < 200) step_slot(rnd, client, &slots[client][sl_random_below(rnd, SLOTS)]);
     else if (what < 450) stage_serve(&s, client, link);
     else if (what < 750) stage_deliver(&s, client, link);
-    else if (what < 990) s.now_ms += sl_random_between(rnd, 1, 20);
+    else if (what < 988) s.now_ms += sl_random_between(rnd, 1, 20);
+    else if (what < 990) stage_arrive(&s);
     else disturb(rnd);
     stage_settle(&s);
     for (unsigned i = 0; i < STAGE_CLIENTS; i++) collect(i);
@@ -819,6 +1017,9 @@ static void heal(void)
         assert_true(sl_engine_is_closed(&s.clients[i].engine));
         for (int n = 0; n < SLOTS; n++) assert_int_equal(slots[i][n].state, IDLE);
     }
+    for (int i = 0; i < KEYS; i++) assert_null(stage_holder(&s, keys[i]));
+    /* A copy of a request that has ended is not granted. */
+    stage_arrive(&s);
     for (int i = 0; i < KEYS; i++) assert_null(stage_holder(&s, keys[i]));
 }
 

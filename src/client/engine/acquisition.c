@@ -43,6 +43,7 @@ static int redraw_id(struct sl_engine *e, struct sl_client_acquisition *a)
     if (sl_index_reserve(&e->by_id) != SLUICE_OK) return SLUICE_ENOMEM;
     sl_index_remove(&e->by_id, a, hash_of(a, &e->by_id));
     draw_id(e, a);
+    a->uncertain = false;
     return SLUICE_OK;
 }
 
@@ -158,15 +159,20 @@ int sl_engine_acquire(struct sl_engine *e, sl_ms now, const char *key,
 
 void sl_acquisition_interrupted(struct sl_engine *e, struct sl_client_acquisition *a)
 {
-    assert(a->state == SL_ACQUISITION_QUEUED);
-    send_command(e, a, SL_CALL_ACQUIRE);
+    a->uncertain = true;
+    if (a->state == SL_ACQUISITION_QUEUED) send_command(e, a, SL_CALL_ACQUIRE);
 }
 
 /* --- The outcome ---------------------------------------------------------------------------- */
 
-/* The request has ended without a grant, and the server knows it. */
+/* The request has ended without a grant. A delayed copy of an earlier attempt could still be granted
+ * on another node, so the engine cancels the request if an attempt had no certain outcome. */
 static void fail(struct sl_engine *e, struct sl_client_acquisition *a, int status)
 {
+    if (a->uncertain) {
+        sl_acquisition_abandon(e, a, status);
+        return;
+    }
     sl_ticket_finish(e, a->ticket, status);
     a->ticket = NULL;
     sl_acquisition_free(e, a);
@@ -175,6 +181,8 @@ static void fail(struct sl_engine *e, struct sl_client_acquisition *a, int statu
 /* The grant is certain. */
 static void succeed(struct sl_engine *e, struct sl_client_acquisition *a)
 {
+    a->ticket->watch = a->hold->watch;
+    if (a->hold->watch != NULL) a->hold->watch->ticket = a->ticket;
     a->hold->acquisition = NULL;
     a->hold = NULL;
     sl_ticket_finish(e, a->ticket, SLUICE_OK);
@@ -258,6 +266,8 @@ static void rejected(struct sl_engine *e, struct sl_client_acquisition *a, int s
 {
     sl_engine_note(e, message);
     a->last_status = status;
+    /* After these two errors, the request may hold the lock. */
+    if (status == SLUICE_ENOKEEPER || status == SLUICE_ENOQUORUM) a->uncertain = true;
     if (status == SLUICE_EENDED) {
         a->last_status = SLUICE_EFULL;
         begin_again(e, a);
@@ -317,7 +327,7 @@ void sl_acquisition_cancelled(struct sl_engine *e, struct sl_client_acquisition 
                               const struct sluice_reply *r)
 {
     assert(a->state == SL_ACQUISITION_CANCELS);
-    if (r->type == SLUICE_REPLY_ERROR && sl_call_is_transient(sl_call_status(r))) {
+    if (r->type == SLUICE_REPLY_ERROR) { /* The server has not executed the command. */
         a->retry_ms = sl_ms_after(e->now_ms, sl_engine_backoff(e, ++a->failures));
         sl_timer_set(e, &a->timer,
                      a->retry_ms < a->give_up_ms ? a->retry_ms : a->give_up_ms);

@@ -93,6 +93,7 @@ void sl_call_interrupted(struct sl_engine *e, struct sl_call *c)
         return;
     }
     if (c->hold != NULL) c->hold->unreachable = true;
+    if (c->type == SL_CALL_ACQUIRE) sl_acquisition_interrupted(e, c->acquisition);
     c->repeated = true;
     sl_call_submit(e, c);
 }

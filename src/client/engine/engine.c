@@ -100,6 +100,12 @@ struct sl_ticket *sl_engine_next_ticket(struct sl_engine *e)
     return t;
 }
 
+void sl_ticket_reported(struct sl_ticket *t)
+{
+    if (t->watch != NULL) t->watch->ticket = NULL;
+    t->watch = NULL;
+}
+
 void sl_engine_note(struct sl_engine *e, const char *message)
 {
     size_t n = strnlen(message, sizeof e->last_error - 1);

@@ -50,6 +50,8 @@ struct sl_ticket {
     struct sluice_grant grant;
     int64_t number;             /* EXTEND: the remaining lease. */
     struct sluice_reply *reply; /* INSPECT: the reply; the caller frees it. */
+    /* ACQUIRE: the watch of the grant, until sl_ticket_reported(). */
+    struct sl_client_watch *watch;
 };
 
 /* --- Timers -------------------------------------------------------------------- */
@@ -121,6 +123,7 @@ struct sl_client_acquisition {
     struct sl_timer timer;
     enum sl_client_acquisition_state state;
     uint8_t link;
+    bool uncertain; /* An attempt with this id may have been granted, or may be later. */
     unsigned failures;
     char id[SL_ENGINE_ID_BYTES + 1];
     struct sluice_request request; /* Its strings are borrowed from `text`. */
@@ -257,6 +260,9 @@ int64_t sl_engine_left(const struct sl_engine *e, sl_ms now, const char *key,
 struct sl_hold *sl_engine_hold(const struct sl_engine *e, const char *key,
                                sl_fence fence);
 
+/* Report ASKED again, if the holder is still asked to release the grant. */
+void sl_engine_remind(struct sl_engine *e, const char *key, sl_fence fence);
+
 /* Begin to close: all requests of the program end with SLUICE_ECLOSED, acquisitions are
  * cancelled, and grants with keep_alive or without a lease are released. */
 void sl_engine_close(struct sl_engine *e, sl_ms now);
@@ -297,7 +303,11 @@ void sl_engine_sent(struct sl_engine *e, unsigned link, size_t n);
 /* Take the next ticket that is done, or NULL. */
 struct sl_ticket *sl_engine_next_ticket(struct sl_engine *e);
 
-/* Take the next watch that has an event, or NULL. When the callback has returned, or if the
+/* The program learns the result of a ticket now. Call this before the ticket is freed. */
+void sl_ticket_reported(struct sl_ticket *t);
+
+/* Take the next watch that has an event, or NULL. If it has a ticket, report that first: the
+ * program must learn of a grant before its events. When the callback has returned, or if the
  * watch has no event any more, pass it to sl_engine_reported(). */
 struct sl_client_watch *sl_engine_next_event(struct sl_engine *e);
 void sl_engine_reported(struct sl_engine *e, struct sl_client_watch *w);

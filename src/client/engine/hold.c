@@ -92,6 +92,7 @@ struct sl_hold *sl_hold_new(struct sl_engine *e, struct sl_bytes key,
 
 static void drop_watch(struct sl_engine *e, struct sl_client_watch *w)
 {
+    if (w->ticket != NULL) sl_ticket_reported(w->ticket);
     w->dropped = true;
     sl_list_remove(&w->queue);
     if (e->running != w) free(w);
@@ -225,6 +226,14 @@ void sl_hold_ask(struct sl_engine *e, struct sl_hold *h, bool asked)
     if (h->watch == NULL) return;
     h->watch->asked = asked;
     h->watch->end_ms = h->end_ms;
+    queue_event(e, h->watch);
+}
+
+void sl_engine_remind(struct sl_engine *e, const char *key, sl_fence fence)
+{
+    struct sl_hold *h = sl_engine_hold(e, key, fence);
+    if (h == NULL || h->watch == NULL) return;
+    h->watch->asked_reported = false;
     queue_event(e, h->watch);
 }
 

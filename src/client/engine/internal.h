@@ -89,7 +89,7 @@ void sl_acquisition_cancelled(struct sl_engine *e, struct sl_client_acquisition 
 void sl_acquisition_confirmed(struct sl_engine *e, struct sl_client_acquisition *a);
 void sl_acquisition_unconfirmed(struct sl_engine *e, struct sl_client_acquisition *a);
 void sl_acquisition_due(struct sl_engine *e, struct sl_client_acquisition *a);
-/* The link is lost: ask again. */
+/* The link is lost while an ACQUIRE had no reply, or the request waits: ask again. */
 void sl_acquisition_interrupted(struct sl_engine *e, struct sl_client_acquisition *a);
 /* The program gives up: tell it `status`, and cancel the request at the server. */
 void sl_acquisition_abandon(struct sl_engine *e, struct sl_client_acquisition *a,

@@ -151,15 +151,51 @@ void sl_link_leave(struct sl_engine *e, unsigned link, const char *why)
     lost(e, l, false);
 }
 
+/* The requests of the program fail if the password is wrong or missing, or if no address is that of
+ * a Sluice server. */
+static void deny(struct sl_engine *e, unsigned link, int status)
+{
+    struct sl_engine_link *l = &e->links[link];
+    bool denied = status == SLUICE_EDENIED;
+    bool foreign = status == SLUICE_EPROTOCOL && l->failures >= e->options.addresses;
+    if (!denied && !foreign) return;
+    for (struct sl_list *n = l->unsent.next, *next; n != &l->unsent; n = next) {
+        struct sl_call *c = sl_container_of(n, struct sl_call, node);
+        next = n->next;
+        if (c->acquisition != NULL && c->acquisition->ticket != NULL) {
+            sl_acquisition_abandon(e, c->acquisition, status);
+            next = l->unsent.next; /* The list has changed. */
+        } else if (c->ticket != NULL) {
+            sl_call_finish(e, c, status);
+            sl_call_orphan(e, c);
+            next = l->unsent.next;
+        }
+    }
+}
+
+/* The first command without a reply has an invalid or oversized one. It would have it again, so do not
+ * repeat the command. */
+static void reject_reply(struct sl_engine *e, struct sl_engine_link *l)
+{
+    if (l->sent_count == 0) return;
+    struct sl_call *c = l->sent[l->sent_from];
+    struct sl_client_acquisition *a = c->acquisition;
+    if (a != NULL && a->ticket != NULL) sl_acquisition_abandon(e, a, SLUICE_EPROTOCOL);
+    else sl_call_finish(e, c, SLUICE_EPROTOCOL);
+}
+
 void sl_engine_disconnected(struct sl_engine *e, sl_ms now, unsigned link, int status,
                             const char *message)
 {
     struct sl_engine_link *l = &e->links[link];
     e->now_ms = now;
     if (l->state == SL_LINK_DOWN) return;
+    bool greets = l->state == SL_LINK_GREETS;
     e->link_status = status;
     sl_engine_note(e, message);
+    if (status == SLUICE_EPROTOCOL) reject_reply(e, l);
     lost(e, l, true);
+    if (greets) deny(e, link, status);
 }
 
 int sl_link_status(const struct sl_engine *e, unsigned link)
@@ -316,24 +352,6 @@ static void on_push(struct sl_engine *e, unsigned link, const struct sluice_repl
     if (h != NULL) on_event(e, h, what);
 }
 
-/* The password is wrong or missing: the requests of the program fail. */
-static void deny(struct sl_engine *e, unsigned link, int status)
-{
-    struct sl_engine_link *l = &e->links[link];
-    for (struct sl_list *n = l->unsent.next, *next; n != &l->unsent; n = next) {
-        struct sl_call *c = sl_container_of(n, struct sl_call, node);
-        next = n->next;
-        if (c->acquisition != NULL && c->acquisition->ticket != NULL) {
-            sl_acquisition_abandon(e, c->acquisition, status);
-            next = l->unsent.next; /* The list has changed. */
-        } else if (c->ticket != NULL) {
-            sl_call_finish(e, c, status);
-            sl_call_orphan(e, c);
-            next = l->unsent.next;
-        }
-    }
-}
-
 static void greeted(struct sl_engine *e, unsigned link, const struct sluice_reply *r)
 {
     struct sl_engine_link *l = &e->links[link];
@@ -346,8 +364,9 @@ static void greeted(struct sl_engine *e, unsigned link, const struct sluice_repl
         r->type == SLUICE_REPLY_ERROR
             ? r->text
             : "the server does not support version 3 of the Redis protocol";
+    if (status == SLUICE_EINVAL) status = SLUICE_EPROTOCOL; /* HELLO is unknown there. */
     sl_link_drop(e, link, status, why);
-    if (status == SLUICE_EDENIED) deny(e, link, status);
+    deny(e, link, status);
 }
 
 void sl_engine_received(struct sl_engine *e, sl_ms now, unsigned link,

@@ -132,7 +132,7 @@ void sl_client_drop_watch(struct sl_memory *s, struct sl_client_watch *w);
  * freed. */
 void sl_client_await_callback(struct sl_memory *s, const struct sl_client_watch *w);
 
-/* --- The functions of the kind (calls.c, inspect.c, open.c) --- */
+/* --- The functions of the kind (calls.c, inspect.c, open.c, service.c) --- */
 
 int sl_in_memory_acquire(struct sluice *s, const char *key,
                          const struct sluice_request *r, struct sluice_grant *out);
@@ -143,6 +143,7 @@ int sl_in_memory_extend(struct sluice *s, const char *key, uint64_t fence,
 int64_t sl_in_memory_left(struct sluice *s, const char *key, uint64_t fence);
 int sl_in_memory_check(struct sluice *s, const char *key, uint64_t fence);
 int sl_in_memory_break(struct sluice *s, const char *key, uint64_t fence, bool at_once);
+void sl_in_memory_remind(struct sluice *s, const char *key, uint64_t fence);
 int64_t sl_in_memory_inspect(struct sluice *s, const char *key, struct sluice_view *out,
                              size_t max);
 

@@ -98,6 +98,7 @@ static const struct sl_client_kind kind = {.close = close_memory,
                                            .left = sl_in_memory_left,
                                            .check = sl_in_memory_check,
                                            .revoke = sl_in_memory_break,
+                                           .remind = sl_in_memory_remind,
                                            .inspect = sl_in_memory_inspect};
 
 int sl_in_memory_open(const struct sluice_options *options, struct sluice **out)

@@ -126,6 +126,19 @@ void sl_client_granted(struct sl_memory *s, struct sl_client_session *p,
     p->watch = NULL;
 }
 
+void sl_in_memory_remind(struct sluice *service, const char *key, uint64_t fence)
+{
+    struct sl_memory *s = sl_memory_of(service);
+    (void)key;
+    if (sl_client_enter(s) != SLUICE_OK) return;
+    struct sl_client_watch *w = sl_client_watches_find(&s->watches, fence);
+    if (w != NULL) {
+        w->asked_reported = false;
+        queue_event(s, w);
+    }
+    sl_client_leave(s);
+}
+
 static void apply_ended(struct sl_memory *s, const struct sl_effect *e)
 {
     struct sl_client_watch *w = sl_client_watches_find(&s->watches, e->past.fence);

@@ -186,6 +186,14 @@ static int64_t inspect(struct sluice *service, const char *key, struct sluice_vi
     return n;
 }
 
+static void remind(struct sluice *service, const char *key, uint64_t fence)
+{
+    struct sl_remote *s = sl_remote_of(service);
+    if (enter(s) != SLUICE_OK) return;
+    sl_engine_remind(&s->engine, key, fence);
+    leave(s);
+}
+
 static void error(struct sluice *service, char *out, size_t size)
 {
     struct sl_remote *s = sl_remote_of(service);
@@ -289,7 +297,7 @@ static int step(struct sluice *service)
     int count = enter(s);
     if (count != SLUICE_OK) return count;
     sl_remote_poll(s);
-    count = sl_remote_run_callbacks(s);
+    count = sl_remote_run_callbacks(s, SL_REMOTE_STEP_MAX);
     leave(s);
     return count;
 }
@@ -340,6 +348,7 @@ const struct sl_client_kind sl_remote_kind = {.close = sl_remote_close,
                                               .check = check,
                                               .revoke = break_grant,
                                               .inspect = inspect,
+                                              .remind = remind,
                                               .error = error,
                                               .runs_event_loop = runs_event_loop,
                                               .fd = fd,

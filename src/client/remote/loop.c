@@ -85,8 +85,10 @@ static void end_calls(struct sl_remote *s)
     struct sl_ticket *t;
     while ((t = sl_engine_next_ticket(&s->engine)) != NULL) {
         struct sl_remote_call *c = sl_container_of(t, struct sl_remote_call, ticket);
-        if (c->wakes != NULL) pthread_cond_signal(c->wakes);
-        else sl_list_append(&s->callbacks, &c->node);
+        if (c->wakes != NULL) {
+            sl_ticket_reported(t);
+            pthread_cond_signal(c->wakes);
+        } else sl_list_append(&s->callbacks, &c->node);
     }
     if (!s->event_loop && sl_remote_has_callbacks(s))
         pthread_cond_signal(&s->callback_ready);

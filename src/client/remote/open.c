@@ -1,5 +1,6 @@
 /* open.c - opens and closes a service of a server or a cluster. */
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +11,8 @@
 #include "client/memory/memory.h"
 #include "client/remote/remote.h"
 
-#define RETRY_MS 5000
+#define RETRY_MS \
+    10000 /* Twice SL_ENGINE_REPLY_MS: time for another address if one is silent. */
 #define CONNECT_MS 1000
 #define NAME_BYTES_MAX 63u
 
@@ -206,7 +208,7 @@ void sl_remote_close(struct sluice *service)
     sl_engine_close(&s->engine, sl_remote_now());
     sl_remote_settle(s);
     wait_for_replies(s);
-    if (s->event_loop) sl_remote_run_callbacks(s);
+    if (s->event_loop) sl_remote_run_callbacks(s, INT_MAX);
     bool in_callback = !s->event_loop &&
                        pthread_equal(pthread_self(), s->callback_thread) != 0;
     s->closed_in_callback = in_callback;

@@ -22,6 +22,7 @@
 
 #define SL_REMOTE_CLOSE_MS 1000     /* How long sluice_close() waits for replies. */
 #define SL_REMOTE_WIRES_MAX 8u      /* Idle connections kept for transactions. */
+#define SL_REMOTE_STEP_MAX 16    /* Callbacks of one sluice_step(). */
 #define SL_REMOTE_TX_REPLY_MS 90000 /* A command may wait for another transaction. */
 
 /* A call of the program. A blocking call has it on its stack. */
@@ -88,8 +89,9 @@ void *sl_remote_io_thread(void *service);
 
 /* --- callbacks.c --------------------------------------------------------------------- */
 
-/* Make all callbacks that are due, and return their number. Unlocks the mutex meanwhile. */
-int sl_remote_run_callbacks(struct sl_remote *s);
+/* Make at most `most` callbacks that are due, and return their number. Unlocks the mutex
+ * meanwhile. */
+int sl_remote_run_callbacks(struct sl_remote *s, int most);
 bool sl_remote_has_callbacks(const struct sl_remote *s);
 void *sl_remote_callback_thread(void *service);
 
