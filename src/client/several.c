@@ -11,6 +11,7 @@ struct member {
     const char *key;
     size_t number;  /* Its position in the list of the program. */
     uint64_t fence; /* 0: not held. */
+    bool missed;    /* ASKED came before the program knew of the grants. */
 };
 
 struct sluice_locks {
@@ -18,7 +19,7 @@ struct sluice_locks {
     size_t n, held; /* The first `held` members are held. */
     void (*on_event)(void *arg, const struct sluice_event *e);
     void *arg;
-    pthread_mutex_t mutex; /* Guards `complete` and `lost`. */
+    pthread_mutex_t mutex; /* Guards `complete`, `lost` and `missed`. */
     bool complete;         /* The program knows of the grants. */
     bool lost;             /* A grant is lost. */
     char *keys;
@@ -47,6 +48,13 @@ static void release_others(struct sluice_locks *l, const char *key)
             release_now(l->s, l->members[i].key, l->members[i].fence);
 }
 
+static struct member *member_of(struct sluice_locks *l, const char *key)
+{
+    struct member *m = l->members;
+    while (strcmp(m->key, key) != 0) m++;
+    return m;
+}
+
 static void on_event(void *arg, const struct sluice_event *e)
 {
     struct sluice_locks *l = arg;
@@ -54,9 +62,10 @@ static void on_event(void *arg, const struct sluice_event *e)
     pthread_mutex_lock(&l->mutex);
     bool known = l->complete, first = !l->lost;
     if (ends) l->lost = true;
+    else if (!known) member_of(l, e->key)->missed = e->type == SLUICE_EVENT_ASKED;
     pthread_mutex_unlock(&l->mutex);
     if (!known || !first)
-        return; /* acquire_all() begins again; or on_event() has reported the first loss. */
+        return; /* For acquire_all(); or on_event() has reported the first loss. */
     if (l->on_event != NULL) l->on_event(l->arg, e);
     if (ends) release_others(l, e->key);
 }
@@ -127,6 +136,7 @@ static int acquire_each(struct sluice_locks *l, const struct sluice_request *r,
     struct sluice_request one = *r;
     struct sluice_grant g;
     l->lost = false;
+    for (size_t i = 0; i < l->n; i++) l->members[i].missed = false;
     one.on_event = on_event;
     one.arg = l;
     for (size_t i = 0; i < l->n; i++) {
@@ -138,9 +148,13 @@ static int acquire_each(struct sluice_locks *l, const struct sluice_request *r,
         l->held++;
     }
     pthread_mutex_lock(&l->mutex);
-    l->complete = !l->lost;
+    bool complete = l->complete = !l->lost;
     pthread_mutex_unlock(&l->mutex);
-    return l->complete ? SLUICE_OK : SLUICE_ELOST;
+    if (!complete) return SLUICE_ELOST;
+    for (size_t i = 0; i < l->n; i++)
+        if (l->members[i].missed)
+            l->s->kind->remind(l->s, l->members[i].key, l->members[i].fence);
+    return SLUICE_OK;
 }
 
 static int acquire_all(struct sluice_locks *l, const struct sluice_request *r)
