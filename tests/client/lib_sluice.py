@@ -24,6 +24,14 @@ ON_EVENT = ctypes.CFUNCTYPE(None, POINTER, ctypes.POINTER(Event))
 ON_DONE = ctypes.CFUNCTYPE(None, POINTER, INT, ctypes.POINTER(Grant))
 
 
+ON_TERM = ctypes.CFUNCTYPE(None, POINTER, U64, INT)
+
+
+class Candidate(ctypes.Structure):
+    _fields_ = [("lease_ms", I64), ("priority", ctypes.c_int32), ("value", TEXT), ("note", TEXT),
+                ("on_elected", ON_TERM), ("on_ended", ON_TERM), ("arg", POINTER)]
+
+
 class Options(ctypes.Structure):
     _fields_ = [("keys", U32), ("waiters", U32), ("password", TEXT), ("name", TEXT), ("retry_ms", I64),
                 ("connect_ms", I64), ("event_loop", U32)]
@@ -68,7 +76,11 @@ def load(build):
             ("sluice_acquire_start", INT, [POINTER, TEXT, ctypes.POINTER(Request), ON_DONE, POINTER]),
             ("sluice_release_start", INT, [POINTER, TEXT, U64, ON_DONE, POINTER]),
             ("sluice_extend_start", INT, [POINTER, TEXT, U64, I64, ON_DONE, POINTER]),
+            ("sluice_acquire_all", INT, [POINTER, ctypes.POINTER(TEXT), ctypes.c_size_t, ctypes.POINTER(Request),
+                                         ctypes.POINTER(POINTER)]),
+            ("sluice_release_all", INT, [POINTER]),
             ("sluice_elect", INT, [POINTER, TEXT, POINTER, POINTER]),
+            ("sluice_resign", None, [POINTER]),
             ("sluice_status_word", TEXT, [I64])]:
         f = getattr(lib, name)
         f.restype, f.argtypes = result, arguments
@@ -147,6 +159,28 @@ class Service:
         text = ctypes.create_string_buffer(400)
         self.lib.sluice_error(self.s, text, len(text))
         return text.value.decode()
+
+
+    def acquire_all(self, keys, **more):
+        """The locks, or the status."""
+        locks, r = POINTER(), self.request(**more)
+        texts = (TEXT * len(keys))(*[key.encode() for key in keys])
+        status = self.lib.sluice_acquire_all(self.s, texts, ctypes.c_size_t(len(keys)), ctypes.byref(r),
+                                             ctypes.byref(locks))
+        return locks if status == 0 else self.word(status)
+
+    def release_all(self, locks):
+        return self.word(self.lib.sluice_release_all(locks))
+
+    def elect(self, key, on_elected=lambda *_: None, on_ended=lambda *_: None):
+        """The election, or the status."""
+        candidate, election = Candidate(on_elected=ON_TERM(on_elected), on_ended=ON_TERM(on_ended)), POINTER()
+        self.kept.append(candidate)
+        status = self.lib.sluice_elect(self.s, key.encode(), ctypes.byref(candidate), ctypes.byref(election))
+        return election if status == 0 else self.word(status)
+
+    def resign(self, election):
+        self.lib.sluice_resign(election)
 
 
 ON_TX = ctypes.CFUNCTYPE(INT, POINTER, POINTER)

@@ -274,24 +274,11 @@ def a_child_process_cannot_use_the_service(t):
     g = a.acquire("k", lease_ms=LONG, keep_alive=1)
     pid = os.fork()
     if pid == 0:
-        ok = elect(a) == "FORKED" and a.acquire("l") == "FORKED" and a.release("k", g.fence) == "FORKED" and a.left("k", g.fence) == -17
+        ok = a.elect("leader") == "FORKED" and a.acquire("l") == "FORKED" and a.release("k", g.fence) == "FORKED" and a.left("k", g.fence) == -17
         a.close()
         os._exit(0 if ok else 1)
     check(os.waitpid(pid, 0)[1], 0, "the status of the child")
     check(a.check("k", g.fence), "OK")
-
-
-def elect(a):
-    """The status of sluice_elect()."""
-    import ctypes
-    call = ctypes.CFUNCTYPE(None)(lambda *_: None)
-
-    class Candidate(ctypes.Structure):
-        _fields_ = [("lease_ms", ctypes.c_int64), ("priority", ctypes.c_int32), ("value", ctypes.c_char_p),
-                    ("note", ctypes.c_char_p), ("on_elected", type(call)), ("on_ended", type(call)),
-                    ("arg", ctypes.c_void_p)]
-    candidate, election = Candidate(on_elected=call, on_ended=call), ctypes.c_void_p()
-    return a.word(a.lib.sluice_elect(a.s, b"leader", ctypes.byref(candidate), ctypes.byref(election)))
 
 
 # Events.
@@ -408,6 +395,63 @@ def release_waits_for_a_running_callback(t):
     check(len(ended), 1, "the callback has returned")
 
 
+def blocked(a):
+    """Block the thread of the callbacks. Returns an event that ends this, and the list of callbacks after it."""
+    entered, go, order = threading.Event(), threading.Event(), []
+
+    class First(list):
+        def append(self, _):
+            entered.set()
+            go.wait()
+    check(a.start("first", First(), lease_ms=LONG), "OK")
+    entered.wait()
+    return go, order
+
+
+class Told(list):
+    """A list of results or events that also notes their order."""
+
+    def __init__(self, order, name):
+        self.order, self.name = order, name
+
+    def append(self, what):
+        self.order.append(self.name)
+        list.append(self, what)
+
+
+@test
+def a_loss_is_reported_before_results_that_wait(t):
+    s, c = t.server().with_clients(1)
+    a = service(s)
+    go, order = blocked(a)
+    g = a.acquire("k", lease_ms=LONG, keep_alive=1, events=Told(order, "lost"))
+    for i in range(20):
+        check(a.start("k%d" % i, Told(order, "done"), lease_ms=LONG), "OK")
+    check(a.check("k", g.fence), "OK")  # So the earlier replies on the connection have arrived.
+    check(c("BREAK", "k", g.fence, "NOW"), 2)
+    t.until(lambda: a.left("k", g.fence) == -25, "the library notices the loss")
+    go.set()
+    t.until(lambda: len(order) == 21, "all callbacks have been made")
+    check(order, ["lost"] + ["done"] * 20)
+
+
+@test
+def a_grant_is_reported_before_its_loss_and_before_other_results(t):
+    s, c = t.server().with_clients(1)
+    a = service(s)
+    go, order = blocked(a)
+    for i in range(20):
+        check(a.start("k%d" % i, Told(order, "done"), lease_ms=LONG), "OK")
+    check(a.start("k", Told(order, "granted"), lease_ms=LONG, events=Told(order, "lost")), "OK")
+    check(a.check("k", 1), "LOST")  # So the earlier replies have arrived.
+    fence = c("READ", "k")[1]
+    check(c("BREAK", "k", fence, "NOW"), 2)
+    t.until(lambda: a.left("k", fence) == -25, "the library notices the loss")
+    go.set()
+    t.until(lambda: len(order) == 22, "all callbacks have been made")
+    check(order, ["granted", "lost"] + ["done"] * 20)
+
+
 # Event loops.
 
 
@@ -442,7 +486,78 @@ def an_event_loop_needs_no_thread(t):
     a.close()
 
 
+@test
+def a_step_of_an_event_loop_makes_few_callbacks(t):
+    s, c = t.server().with_clients(1)
+    a, done = service(s, event_loop=1), []
+    for i in range(100):
+        check(a.start("k%d" % i, done, lease_ms=LONG), "OK")
+    fd, most = a.lib.sluice_fd(a.s), 0
+    while len(done) < 100:
+        ms = a.lib.sluice_timeout_ms(a.s)
+        select.select([fd], [], [], None if ms < 0 else ms / 1000)
+        before = len(done)
+        check(a.lib.sluice_step(a.s), len(done) - before)
+        most = max(most, len(done) - before)
+    check_that(most <= 16, "a step makes few callbacks: %d" % most)
+    a.close()
+
+
 # Several locks, and transactions.
+
+
+def asked_early(t, a, thief, **more):
+    """The holder of several locks is asked to release one before it has acquired all."""
+    events, got = [], []
+    taken = a.acquire("b", lease_ms=LONG, **more)
+    thread = threading.Thread(target=lambda: got.append(a.acquire_all(
+        ["b", "a"], wait_ms=FOREVER, lease_ms=LONG, events=events, **more)))
+    thread.start()
+    t.until(lambda: len(a.inspect("b")) == 2, "it waits for b")
+    fence = a.inspect("a")[0].fence
+    threading.Thread(target=thief.acquire, args=("a",), kwargs=dict(
+        wait_ms=FOREVER, lease_ms=LONG, priority=5, steal=1), daemon=True).start()
+    t.until(lambda: a.check("a", fence) == "ASKED", "it is asked to release a")
+    barrier = []  # The event of this grant is reported after that of a.
+    g = a.acquire("barrier", lease_ms=LONG, events=barrier, **more)
+    check(a.break_("barrier", g.fence, 1), 2)
+    t.until(lambda: barrier, "the thread of the callbacks has reported earlier events")
+    check(a.release("b", taken.fence), "OK")
+    thread.join()
+    t.until(lambda: events, "the event is reported")
+    check(events, [(ASKED, fence)])
+    check(a.release_all(got[0]), "OK")
+
+
+@test
+def a_holder_of_several_locks_is_asked_before_it_has_all(t):
+    s = t.server()
+    asked_early(t, service(s), service(s), keep_alive=1)
+
+
+@test
+def a_holder_of_several_locks_in_one_process_is_asked_before_it_has_all(t):
+    a = Service(load(build()), "memory:")
+    asked_early(t, a, a)
+
+
+@test
+def resign_releases_the_lock_after_the_callback(t):
+    s, c = t.server().with_clients(1)
+    a, elected, resigns, seen = service(s), threading.Event(), threading.Event(), []
+
+    def on_elected(*_):
+        elected.set()
+        resigns.wait()
+        end = time.monotonic() + 0.5
+        while time.monotonic() < end:  # Meanwhile sluice_resign() has begun.
+            seen.append(s.holders("leader", c))
+    election = a.elect("leader", on_elected)
+    elected.wait()
+    resigns.set()
+    a.resign(election)
+    check(set(seen), {1})
+    check(s.holders("leader", c), 0)
 
 
 @test
@@ -493,6 +608,74 @@ def a_transaction_whose_commit_was_late_is_not_reported_as_rejected(t):
     check(transaction(a, fn), "OK")
     check(runs, [None, b"v"])
     s.end()
+
+
+class FalseServer:
+    """A false server. It answers HELLO, and other commands as answer(words) says: with bytes, or None to close the
+    connection."""
+
+    def __init__(self, answer):
+        self.answer, self.seen = answer, []
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            c, _ = self.listener.accept()
+            threading.Thread(target=self.serve, args=(c,), daemon=True).start()
+
+    def serve(self, c):
+        with c, c.makefile("rb") as f:
+            while line := f.readline():
+                words = []
+                for _ in range(int(line[1:])):
+                    words.append(f.read(int(f.readline()[1:])).decode())
+                    f.readline()
+                self.seen.append(words[0])
+                reply = b"%1\r\n+proto\r\n:3\r\n" if words[0] == "HELLO" else self.answer(words)
+                if reply is None:
+                    return
+                c.sendall(reply)
+
+
+def answers(**replies):
+    """The replies to commands; those to others are as in an empty table."""
+    replies = {"TX_GET": b"_\r\n", **replies}
+    return lambda words: replies.get(words[0].replace(".", "_"), b"+OK\r\n")
+
+
+def get_and_commit(get, _):
+    get("t", "k")
+    return 0
+
+
+@test
+def a_transaction_with_an_invalid_reply_fails_at_once(t):
+    for reply in b"$99999999\r\n", b"*1048577\r\n", b"nonsense\r\n", b"-WHAT is this\r\n", b":1\r\n":
+        server = FalseServer(answers(TX_GET=reply))
+        a = Service(load(build()), "127.0.0.1:%d" % server.port, retry_ms=LONG)
+        check(transaction(a, get_and_commit), "PROTOCOL", reply)
+        check(server.seen.count("TX.BEGIN"), 1)
+
+
+@test
+def a_transaction_whose_connection_is_always_lost_fails(t):
+    for lost in dict(TX_BEGIN=None), dict(TX_GET=None), dict(TX_COMMIT=None, TX_OUTCOME=b"_\r\n"), dict(
+            TX_COMMIT=b"nonsense\r\n", TX_OUTCOME=b"_\r\n"), dict(TX_COMMIT=None, TX_OUTCOME=None):
+        server = FalseServer(answers(**lost))
+        a = Service(load(build()), "127.0.0.1:%d" % server.port, retry_ms=300)
+        check(transaction(a, get_and_commit), "UNREACHABLE", lost)
+        check_that(2 < len(server.seen) < 100, "it pauses between attempts: %d commands" % len(server.seen))
+
+
+@test
+def a_call_into_a_silent_server_has_time_for_the_next_address(t):
+    silent = FalseServer(lambda words: b"")
+    s = t.server()
+    a = service(s, "127.0.0.1:%d,127.0.0.1:%d" % (silent.port, s.port))
+    check(a.acquire("k", lease_ms=LONG).held, 1)
+    check(silent.seen, ["HELLO", "ACQUIRE"])
 
 
 class LateCommit:

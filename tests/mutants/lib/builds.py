@@ -51,6 +51,9 @@ class Build:
 
     def steps(self, program):
         """Returns {object: compile command}, {archive: objects}, link command of a program."""
+        # A library is a link to a file whose name has a version.
+        program = os.path.relpath(os.path.realpath(os.path.join(self.directory, program)),
+                                  os.path.realpath(self.directory))
         with self.lock:
             if self.made_of is None:
                 self.made_of = self.read_deps()

@@ -4,8 +4,8 @@
     sim SEEDS [FAULTS [EVENTS]]  the simulator fails with one of the first SEEDS seeds
     keeper SEEDS [FAULTS [EVENTS]]  the same, in clusters on etcd
     spec NAME                 the lock table does not satisfy tests/spec/NAME.spec
-    live SUITE/NAME PATTERN   a test of tests/SUITE/test_NAME.py fails: SUITE is cli, server or
-                              storage (for sluice-offline)
+    live SUITE/NAME PATTERN   a test of tests/SUITE/test_NAME.py fails: SUITE is cli, client (for the
+                              library), server or storage (for sluice-offline)
     kill PROGRAM ARGUMENT...  tests/kill/PROGRAM counts a wrong or inexact final state
     journal PROGRAM [PART]    tests/journal/PROGRAM, on a disk in memory, reports a failure
     damage ARGUMENT...        tests/damage/segment reports a failure
@@ -146,7 +146,7 @@ class Spec(Test):
 
 class Live(Test):
     waits = "mostly"
-    programs = {"cli": "src/cli/sluice", "server": "src/server/sluice-server",
+    programs = {"cli": "src/cli/sluice", "client": "src/libsluice.so", "server": "src/server/sluice-server",
                 "storage": "src/offline/sluice-offline"}
     slow = ("server/keeper",)  # Each test starts a cluster.
 
@@ -160,6 +160,8 @@ class Live(Test):
         self.program = self.programs[directory]
 
     def run(self, stage, program, seconds):
+        if self.program == self.programs["client"]:  # The test finds the library next to the server.
+            program = os.path.join(os.path.dirname(program), "server/sluice-server")
         status, log = stage.run([self.file, program, self.pattern], timeout=900,
                                 SLUICE_TEST_DEADLINE_S=str(seconds))
         if re.search(r"^ok .*# skip", log, re.M | re.I):
