@@ -409,7 +409,8 @@ SLUICE_API size_t sluice_canal_picture(uint64_t held, struct sluice_capacity cap
  * next address, after a short random pause. All threads share two connections, one of them for
  * grants without a lease, and many threads can wait at the same time. If a reply is lost, the
  * library sends the command again, and the command takes effect once. If the program gives up
- * a request, the library cancels it at the server, so that no forgotten grant remains.
+ * a request, the library cancels it at the server, so that no forgotten grant remains. It also
+ * cancels a request that ends without a grant, if an earlier attempt had no reply.
  *
  * **When the holder must stop.** On a server, the library calls on_event before the lease
  * expires, so the holder can stop before another client is granted the lock. The call can come
@@ -430,7 +431,9 @@ struct sluice_options {
     const char *name; /* The name that EXPLAIN shows, without spaces, at most 63 bytes.
                            * Default: the name of the program. */
     int64_t retry_ms; /* If no server can answer a call, the library repeats it for this
-                           * long, in addition to wait_ms. Default 5000. */
+                           * long, in addition to wait_ms. Default 10000. It should be longer
+                           * than 5000: if a server does not reply for so long, the library
+                           * tries the next address. */
     int64_t connect_ms; /* Timeout of each attempt to connect. Default 1000. */
     uint32_t
         event_loop; /* 1: start no threads, except to resolve host names; the program
@@ -521,8 +524,9 @@ struct sluice_request {
     /* The callback for events of the grant; NULL: none. The service reports each event once;
      * ASKED can occur again after WITHDRAWN. A thread of the service makes one call at a
      * time and holds no internal lock meanwhile, so the callback may call any function whose
-     * comment does not forbid it. When sluice_release() has returned, the service no longer
-     * uses arg. */
+     * comment does not forbid it. Events are reported before results of calls that wait for
+     * their callback, but after the result of the grant itself. When sluice_release() has
+     * returned, the service no longer uses arg. */
     void (*on_event)(void *arg, const struct sluice_event *e);
     void *arg;
 
@@ -674,8 +678,8 @@ SLUICE_API int sluice_fd(struct sluice *s);
  * is not readable. -1: no limit. At most INT32_MAX. */
 SLUICE_API int sluice_timeout_ms(struct sluice *s);
 
-/* Send, receive, do what is due, and make callbacks. Does not wait. Return the number of
- * callbacks. Error: EINVAL. */
+/* Send, receive, do what is due, and make at most 16 callbacks. Does not wait. Return the number
+ * of callbacks. If more are due, sluice_timeout_ms() returns 0. Error: EINVAL. */
 SLUICE_API int sluice_step(struct sluice *s);
 
 /* The callback for the result of a call. The grant is NULL unless status is SLUICE_OK and the call
@@ -709,7 +713,8 @@ struct sluice_locks; /* Several grants that were acquired together. Opaque. */
  * bytes, so programs that use this function cannot deadlock with each other. On a server, a
  * request with a lease needs keep_alive. If a grant is lost, the library calls on_event once, with
  * the key of the lost grant, and releases the others when on_event has returned. So on_event must
- * not return before the work has stopped. Copies the keys. Stores the grants in *out; end them
+ * not return before the work has stopped. If a holder is asked to release a lock before the other
+ * locks are acquired, on_event is called when they are. Copies the keys. Stores the grants in *out; end them
  * with sluice_release_all().
  * EINVAL: n is 0 or too large, or two keys are equal. Other errors: those of sluice_acquire(). */
 SLUICE_API int sluice_acquire_all(struct sluice *s, const char *const *keys, size_t n,
@@ -752,8 +757,8 @@ SLUICE_API int sluice_elect(struct sluice *s, const char *key,
                             const struct sluice_candidate *candidate,
                             struct sluice_election **out);
 
-/* Stop standing for election, and release the leadership: stop the work of the leader first. When
- * the call returns, no callback of the candidate is running, and none will follow. on_ended is not
+/* Stop standing for election, wait until no callback of the candidate is running, and then release
+ * the leadership: stop the work of the leader first. When the call returns, no callback of the candidate is running, and none will follow. on_ended is not
  * called. NULL is allowed. Do not call this function from a callback, or while you hold a mutex
  * that a callback needs. */
 SLUICE_API void sluice_resign(struct sluice_election *election);
@@ -766,7 +771,8 @@ struct
  * runs again; its writes are applied once. Do not use anything that fn has read before this function
  * returns SLUICE_OK. The calling thread waits, also in a service with event_loop. Not for
  * "memory:".
- * EUNREACHABLE: no server answered for retry_ms; the transaction may or may not have been committed.
+ * EUNREACHABLE: connections were lost, or no server answered, for retry_ms; the transaction may or
+ * may not have been committed. EPROTOCOL: a reply was invalid or too large (docs/clients.md).
  * After all other errors, nothing was committed: the status that fn returned, EINVAL, ENOMEM, EDENIED,
  * ENOKEEPER, EAGE, ELOCKS, EWRITES, ETRANSACTIONS, ENOSPC, EIO, EPROTOCOL. */
 SLUICE_API int sluice_transaction(struct sluice *s,

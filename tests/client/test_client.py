@@ -650,12 +650,20 @@ def get_and_commit(get, _):
     return 0
 
 
+def outcome(t, a, fn):
+    """The status of a transaction, which must end."""
+    got = []
+    threading.Thread(target=lambda: got.append(transaction(a, fn)), daemon=True).start()
+    t.until(lambda: got, "the transaction ends")
+    return got[0]
+
+
 @test
 def a_transaction_with_an_invalid_reply_fails_at_once(t):
     for reply in b"$99999999\r\n", b"*1048577\r\n", b"nonsense\r\n", b"-WHAT is this\r\n", b":1\r\n":
         server = FalseServer(answers(TX_GET=reply))
         a = Service(load(build()), "127.0.0.1:%d" % server.port, retry_ms=LONG)
-        check(transaction(a, get_and_commit), "PROTOCOL", reply)
+        check(outcome(t, a, get_and_commit), "PROTOCOL", reply)
         check(server.seen.count("TX.BEGIN"), 1)
 
 
@@ -665,7 +673,7 @@ def a_transaction_whose_connection_is_always_lost_fails(t):
             TX_COMMIT=b"nonsense\r\n", TX_OUTCOME=b"_\r\n"), dict(TX_COMMIT=None, TX_OUTCOME=None):
         server = FalseServer(answers(**lost))
         a = Service(load(build()), "127.0.0.1:%d" % server.port, retry_ms=300)
-        check(transaction(a, get_and_commit), "UNREACHABLE", lost)
+        check(outcome(t, a, get_and_commit), "UNREACHABLE", lost)
         check_that(2 < len(server.seen) < 100, "it pauses between attempts: %d commands" % len(server.seen))
 
 

@@ -123,7 +123,8 @@ struct sl_client_acquisition {
     struct sl_timer timer;
     enum sl_client_acquisition_state state;
     uint8_t link;
-    bool uncertain; /* An attempt with this id may have been granted, or may be later. */
+    bool
+        uncertain; /* An attempt with this id may have been granted, or may be later. */
     unsigned failures;
     char id[SL_ENGINE_ID_BYTES + 1];
     struct sluice_request request; /* Its strings are borrowed from `text`. */

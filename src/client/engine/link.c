@@ -364,7 +364,8 @@ static void greeted(struct sl_engine *e, unsigned link, const struct sluice_repl
         r->type == SLUICE_REPLY_ERROR
             ? r->text
             : "the server does not support version 3 of the Redis protocol";
-    if (status == SLUICE_EINVAL) status = SLUICE_EPROTOCOL; /* HELLO is unknown there. */
+    if (status == SLUICE_EINVAL)
+        status = SLUICE_EPROTOCOL; /* HELLO is unknown there. */
     sl_link_drop(e, link, status, why);
     deny(e, link, status);
 }

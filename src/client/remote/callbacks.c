@@ -67,8 +67,7 @@ void *sl_remote_callback_thread(void *arg)
     struct sl_remote *s = arg;
     pthread_mutex_lock(&s->mutex);
     while (!s->stops || sl_remote_has_callbacks(s)) {
-        if (!run_one(s) && !s->stops)
-            pthread_cond_wait(&s->callback_ready, &s->mutex);
+        if (!run_one(s) && !s->stops) pthread_cond_wait(&s->callback_ready, &s->mutex);
     }
     bool mine = s->closed_in_callback;
     pthread_mutex_unlock(&s->mutex);

@@ -22,7 +22,7 @@
 
 #define SL_REMOTE_CLOSE_MS 1000     /* How long sluice_close() waits for replies. */
 #define SL_REMOTE_WIRES_MAX 8u      /* Idle connections kept for transactions. */
-#define SL_REMOTE_STEP_MAX 16    /* Callbacks of one sluice_step(). */
+#define SL_REMOTE_STEP_MAX 16       /* Callbacks of one sluice_step(). */
 #define SL_REMOTE_TX_REPLY_MS 90000 /* A command may wait for another transaction. */
 
 /* A call of the program. A blocking call has it on its stack. */
