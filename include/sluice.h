@@ -432,8 +432,8 @@ struct sluice_options {
                            * Default: the name of the program. */
     int64_t retry_ms; /* If no server can answer a call, the library repeats it for this
                            * long, in addition to wait_ms. Default 10000. It should be longer
-                           * than 5000: if a server does not reply for so long, the library
-                           * tries the next address. */
+                           * than 5000: if a server does not reply to a command for 5000 ms, the
+                           * library tries the next address. */
     int64_t connect_ms; /* Timeout of each attempt to connect. Default 1000. */
     uint32_t
         event_loop; /* 1: start no threads, except to resolve host names; the program

@@ -160,8 +160,8 @@ void sluice_resign(struct sluice_election *e)
     e->resigns = true;
     pthread_mutex_unlock(&e->mutex);
     sluice_cancel(s, &e->cancel);
-    /* Nobody else may lead while a callback of this candidate runs. In an event loop none runs now, and
-     * on_done() may come later. */
+    /* No other candidate may lead while a callback of this one runs. In an event loop no callback runs
+     * now, and on_done() may come later. */
     bool waits = !s->kind->runs_event_loop(s);
     pthread_mutex_lock(&e->mutex);
     while (waits && e->callbacks > 0) pthread_cond_wait(&e->changed, &e->mutex);

@@ -543,7 +543,7 @@ def a_holder_of_several_locks_in_one_process_is_asked_before_it_has_all(t):
 
 @test
 def resign_releases_the_lock_after_the_callback(t):
-    s, c = t.server().with_clients(1)
+    s, b, c = t.server().with_clients(2)
     a, elected, resigns, seen = service(s), threading.Event(), threading.Event(), []
 
     def on_elected(*_):
@@ -551,12 +551,14 @@ def resign_releases_the_lock_after_the_callback(t):
         resigns.wait()
         end = time.monotonic() + 0.5
         while time.monotonic() < end:  # Meanwhile sluice_resign() has begun.
-            seen.append(s.holders("leader", c))
+            seen.append(s.holders("leader", b))
+        seen.append("returned")
     election = a.elect("leader", on_elected)
     elected.wait()
     resigns.set()
     a.resign(election)
-    check(set(seen), {1})
+    check(seen[-1], "returned")
+    check(set(seen[:-1]), {1})
     check(s.holders("leader", c), 0)
 
 
