@@ -417,7 +417,12 @@ void sl_request_cancelled(const struct request *cancel)
     if (r != NULL) withdraw(r);
 }
 
-static void refuse_all(struct conn *c, struct sl_list *all)
+struct refusal {
+    bool withdrew; /* An arbiter has withdrawn a request. */
+    bool stays;    /* A commit is in progress, and its client must learn the outcome. */
+};
+
+static void refuse_all(struct sl_list *all, struct refusal *x)
 {
     struct sl_list *next;
     for (struct sl_list *i = all->next; i != all; i = next) {
@@ -425,10 +430,12 @@ static void refuse_all(struct conn *c, struct sl_list *all)
         struct arbiter *a = r->arbiter;
         next = i->next;
         if (a == NULL) r->dropped(r);
-        else if (a->kind->must_finish != NULL && a->kind->must_finish(a, r)) continue;
-        else {
+        else if (a->kind->must_finish != NULL && a->kind->must_finish(a, r)) {
+            x->stays = true;
+            continue;
+        } else {
             a->kind->withdraw(a, r);
-            if (a->kind->leave != NULL) a->kind->leave(a, c, SL_SAID_BYE);
+            x->withdrew = true;
         }
         sl_resp_problem(sl_request_out(r), "SHUTDOWN", SL_SHUTDOWN_TEXT);
         sl_request_end(r);
@@ -437,8 +444,11 @@ static void refuse_all(struct conn *c, struct sl_list *all)
 
 void sl_request_refuse_all(struct conn *c)
 {
-    refuse_all(c, &c->requests);
-    refuse_all(c, &c->notifies);
+    struct refusal x = {0};
+    refuse_all(&c->requests, &x);
+    refuse_all(&c->notifies, &x);
+    /* The session has no request left. */
+    if (x.withdrew && !x.stays) sl_arbiters_leave(c, SL_SAID_BYE);
 }
 
 bool sl_request_all_brief(const struct conn *c)

@@ -1885,6 +1885,28 @@ def hands_over(t, resign):
         return live[keeper].log, live
 
 
+def waits_end_with_a_node(t, role):
+    """Several requests of one connection wait as its node stops."""
+    with trio(t) as (live, keeper, one, two):
+        node = keeper if role == "keeper" else one
+        holder, c = live.client(two), live.client(node, 3)
+        fence = holder.acquire("k", "LEASE", 60000)
+        ids = [b"the id of %-16d" % n for n in range(3)]
+        for id_ in ids:
+            check(c("ACQUIRE", "k", "WAIT", FOREVER, "REQUEST", id_, "NOTIFY"), "QUEUED")
+        live[node].kill(signal.SIGTERM)
+        if role == "follower":
+            for id_ in ids:
+                check_error(outcome(c, "k", id_), "SHUTDOWN")
+        check_that("Assertion" not in live[node].log, live[node].log)
+        live[node].start()
+        check(until_done(lambda: holder("RELEASE", "k", fence), "there is a keeper"), 1)
+
+
+for role in ("keeper", "follower"):
+    test_of("waits_with_notify_end_when_their_%s_stops" % role, waits_end_with_a_node, role)
+
+
 @test
 def a_keeper_that_receives_SIGTERM_resigns(t):
     log, _ = hands_over(t, lambda live, keeper: live[keeper].kill(signal.SIGTERM))

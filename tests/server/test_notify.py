@@ -168,10 +168,13 @@ def the_options_of_notify_are_checked(t):
 def waits_end_with_the_server(t):
     s, a, holder = t.server().with_clients(2, 3)
     holder.acquire("k")
-    check(notify(a, "k", ID), "QUEUED")
+    for id_ in (ID, OTHER):
+        check(notify(a, "k", id_), "QUEUED")
     s.signal(15)
-    check_error(outcome(a, "k", ID), "SHUTDOWN")
+    for id_ in (ID, OTHER):
+        check_error(outcome(a, "k", id_), "SHUTDOWN")
     a.until_closed()
+    check(s.status, 0)
 
 
 @test

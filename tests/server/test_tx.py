@@ -814,6 +814,28 @@ def a_failing_disk_is_reported_and_recovers(t):
 
 
 @test
+def a_commit_is_answered_before_a_stop_although_its_connection_waits_for_locks(t):
+    shims, s = slow(t)
+    c, holder = s.client(3), s.client()
+    holder.acquire("k", "LEASE", 60000)
+    for n in range(2):
+        check(c("ACQUIRE", "k", "WAIT", 60000, "REQUEST", "the id of wait %2d" % n, "NOTIFY"), "QUEUED")
+    begin(c)
+    ok(c, "TX.PUT", "t", "k", "v")
+    shims.store(-1)
+    c.send("TX.COMMIT")
+    t.until(lambda: s.number("store_waiting", holder) >= 1, "the commit is on its way")
+    s.signal(signal.SIGTERM)
+    for _ in range(2):
+        check_error(c.push()[4], "SHUTDOWN")
+    shims.store(0)
+    check_that(isinstance(c.reply(), int), "the commit is answered")
+    check(s.status, 0)
+    s = start(t)
+    check(get(s, "t", "k"), b"v")
+
+
+@test
 def a_stop_does_not_wait_for_a_disk_that_fails(t):
     """What became of a commit is not known: while it is tried others read, and a stop ends it."""
     shims, s = slow(t)
