@@ -776,6 +776,30 @@ UNIT_TEST(a_watch_delivers_whole_objects_and_ends_once)
     assert_int_equal(w.told, 3);
 }
 
+static void serve_only_a_watch(struct odd_server *s, int fd)
+{
+    struct odd_request r;
+    if (!odd_read(s, fd, &r) || !odd_asks_for(&r, "/v3/watch")) return;
+    odd_send(fd, STREAM CREATED);
+    while (watch_part == 0) nanosleep(&(struct timespec){0, 1000000}, NULL);
+    odd_send(fd, "{\"result\":{\"events\":[{}]}}\n");
+    odd_wait(fd);
+}
+
+UNIT_TEST(an_event_of_a_watch_ends_the_trouble_of_an_earlier_request)
+{
+    begin_one(serve_only_a_watch, LATER_MS);
+    watch_part = 0;
+    watch(0);
+    await_told(c, &w, "created");
+    send_txn();
+    expect(&a, SL_ETCD_LOST, 0, 0, NULL);
+    assert_string_not_equal(sl_etcd_client_trouble(c), "");
+    watch_part = 1;
+    await_told(c, &w, "events");
+    assert_string_equal(sl_etcd_client_trouble(c), "");
+}
+
 UNIT_TEST(a_watch_that_is_ended_inside_says_no_more)
 {
     begin_one(serve_a_watch, LATER_MS);
