@@ -18,9 +18,10 @@
 #define PROBE_HEARTBEATS 2
 #define GAP_HEARTBEATS 4
 
-/* An election is due at least every AWAKE_MS. If a call is late by SLEPT_MS, the node was suspended. */
-#define AWAKE_MS 1000
-#define SLEPT_MS 1000
+/* An election is due at least every AWAKE_MS. If a call is late by SLEPT_MS, the node was suspended. Together, they
+ * are shorter than the time after which other nodes close the connection to a silent node. */
+#define AWAKE_MS 200
+#define SLEPT_MS 250
 #define ORDERS_MAX 16u
 
 const struct sl_election_settings sl_election_settings_default = {
@@ -524,6 +525,10 @@ void sl_election_peer_changed(struct sl_election *e, sl_ms now, uint32_t node,
     note_sleep(e, now);
     if (node >= SL_ELECTION_NODES_MAX) return;
     struct election_peer *x = &e->at[node];
+    /* The other node may have closed the connection because this one was suspended and so silent. If it
+     * does not run any more, the next attempt to connect fails, too. */
+    if (sight == SL_PEER_CLOSED && now - e->woke_ms < DOUBT_REPEAT_MS)
+        sight = SL_PEER_SILENT;
     if (x->sight == sight) return;
     if (sight == SL_PEER_UP || x->sight == SL_PEER_UP) x->since_ms = now;
     x->sight = sight;

@@ -443,7 +443,25 @@ UNIT_TEST(a_connection_that_was_closed_before_a_sleep_is_silent_after_it)
     TERM_READ(2, 6, 9);
     SAID("keeper 2 of 6\ndoubt up of 6\n");
     SEES(2, CLOSED);
+    SAID("");
+    election_passes(s, 500);
+    SEES(2, CLOSED);
     SAID("doubt closed of 6\n");
+}
+
+/* Two nodes are suspended for a moment. The keeper hears nothing from them, and closes their connections. */
+UNIT_TEST(a_connection_that_closes_just_after_a_short_sleep_is_silent)
+{
+    ELECTION s = watcher();
+    election_passes(s, 0);
+    s->now += 450;
+    SEES(2, CLOSED);
+    HEARS(3, 5, CLOSED);
+    SAID("doubt up of 5\n");
+    SEES(2, UP);
+    SAID("doubt up of 5\n");
+    election_passes(s, 499);
+    assert_int_equal(election_view(s).claims, 0);
 }
 
 /* It waits for the answer to a read, so no other time is due. */
@@ -470,10 +488,10 @@ UNIT_TEST(a_report_that_arrived_during_a_sleep_does_not_count)
     election_passes(s, 0);
     SAID("read\n");
     TERM_READ(2, 5, 9);
-    SEES(2, CLOSED);
-    SAID("doubt closed of 5\n");
     election_passes(s, 500);
     s->said[0] = '\0';
+    SEES(2, CLOSED);
+    SAID("doubt closed of 5\n");
     HEARS(3, 5, CLOSED);
     SAID("claim after 5\n");
 }
