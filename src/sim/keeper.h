@@ -288,6 +288,7 @@ struct ksim_way {
     bool used;             /* A request was sent. */
     bool busy;
     bool cancelled; /* CANCEL was confirmed, so the client ignores the reply. */
+    bool closing;   /* Its session has ended, and the client will notice. */
     struct ksim_command command;
     int64_t sent_us;             /* On the client's clock. */
     int64_t give_up_us;          /* In real time. */

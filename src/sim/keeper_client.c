@@ -118,7 +118,9 @@ static void close_hold(struct ksim_world *w, const struct ksim_hold *h, uint64_t
 
 void ksim_client_closing(struct ksim_world *w, uint32_t c, uint64_t dial)
 {
-    const struct ksim_client *x = &w->clients[c];
+    struct ksim_client *x = &w->clients[c];
+    for (uint32_t way = 0; way < 2; way++)
+        if (x->ways[way].dial == dial) x->ways[way].closing = true;
     close_hold(w, &x->hold, dial);
     for (uint32_t k = 0; k < KSIM_WAITS; k++) close_hold(w, &x->waits[k].hold, dial);
 }
@@ -411,7 +413,8 @@ bool ksim_client_read(struct ksim_world *w, uint32_t c, uint32_t way,
                              .leased = lease_ms > 0,
                              .overlapping = overlaps != 0,
                              .held = true,
-                             .closing = ksim_conn_find(w, y->node, y->dial) == NULL,
+                             .closing = y->closing ||
+                                        ksim_conn_find(w, y->node, y->dial) == NULL,
                              .received_us = w->now_us,
                              .clock = &x->clock,
                              .until_us = deadline(sent_us, waited_ms + lease_ms),

@@ -93,6 +93,15 @@ static void cancel(struct ksim_world *w, uint32_t c, uint32_t way, struct ksim_w
 
 /* ---- replies ---- */
 
+/* End a grant without a lease that the client does not use. It belongs to the connection whose attempt reached the
+ * keeper last, and the client does not know which one that is. */
+static void drop(struct ksim_world *w, uint32_t c, uint32_t way,
+                 const struct ksim_wait *k)
+{
+    ksim_client_hang_up(w, c, way, false);
+    if (k->repeated) ksim_client_hang_up(w, c, 1 - way, false);
+}
+
 /* The client receives a grant for this attempt. */
 static void granted(struct ksim_world *w, uint32_t c, uint32_t way, struct ksim_wait *k,
                     const struct ksim_grant *g)
@@ -106,7 +115,7 @@ static void granted(struct ksim_world *w, uint32_t c, uint32_t way, struct ksim_
         return;
     }
     if (k->cancelled) { /* The keeper has released it, or it is a new one that did not know of CANCEL. */
-        if (!g->leased) ksim_client_hang_up(w, c, way, false);
+        if (!g->leased) drop(w, c, way, k);
         return;
     }
     if (!k->over && !k->gives_up && !h->is) {
@@ -119,7 +128,7 @@ static void granted(struct ksim_world *w, uint32_t c, uint32_t way, struct ksim_
     unused.held = false;
     unused.touched = true;
     ksim_checker_granted(&w->checker, &unused, k->floor, w->now_us);
-    if (!g->leased) ksim_client_hang_up(w, c, way, false);
+    if (!g->leased) drop(w, c, way, k);
     else {
         k->over = false;
         k->gives_up = true; /* Cancel it again. */
