@@ -114,7 +114,7 @@ static bool report(struct sl_etcd_client *c, char *line, size_t n)
         if (!sl_etcd_token_again(&w->slot)) end_watch(c, w->slot.message);
         return false;
     }
-    /* etcd has executed a write, so the failure of an earlier request is over. A node that only follows the
+    /* etcd has executed a write, so an earlier failure has ended. A node that only follows the
      * watch sends no other request that would show this. */
     if (!end && strstr(line, "\"events\":[") != NULL) c->trouble[0] = '\0';
     if (n > 0) w->is.on_object(w->is.owner, (struct sl_bytes){line, n});
