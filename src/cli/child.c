@@ -301,6 +301,8 @@ static void kill_all(struct child *c)
     else {
         c->guard->kill_all(c->job->context);
         c->ended = true;
+        /* kill_all() has reaped the command, so on_child_changed() does not take the terminal back. */
+        c->had_terminal = cli_terminal_take(&c->terminal, c->pid);
     }
 }
 

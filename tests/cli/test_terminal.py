@@ -841,6 +841,20 @@ def a_script_reads_from_the_terminal_after_a_run(t):
 
 
 @test
+def a_script_reads_from_the_terminal_after_its_command_was_killed(t):
+    if tap.server_program is None:
+        raise Skip("--max-hold is for locks on a server")
+    t.script("reads", "#!/bin/sh\nsluice run --lease 1s --max-hold 1s --grace 0 k -- sh -c 'trap \"\" TERM; read l'\n"
+                      "echo st''atus $?\nread l\necho g''ot $l\n")
+    term = Terminal(t)
+    term.line("./reads")
+    term.expect("status 79\r\n")
+    term.line("one")
+    term.expect("got one\r\n")
+    check(term.prompt(), 0)
+
+
+@test
 def an_interactive_shell_runs_under_a_run(t):
     term = Terminal(t)
     term.line("sluice run k -- bash --norc --noprofile --noediting -i")
