@@ -245,9 +245,8 @@ void sl_guests_lead(struct sl_guests *g, sl_ms now_ms, uint64_t term, bool quiet
     g->reported = g->barred = 0;
     g->longest_ms = longest_ms;
     g->complete_ms = 0;
-    g->reports_until_ms = !quiet                 ? 0
-                          : all_ready(g, linked) ? now_ms
-                                                 : now_ms + SL_REPORTS_MS;
+    g->reports_until_ms = !quiet || all_ready(g, linked) ? now_ms
+                                                         : now_ms + SL_REPORTS_MS;
 }
 
 void sl_guests_stop(struct sl_guests *g)
@@ -500,7 +499,7 @@ sl_ms sl_guests_quiet_ms(const struct sl_guests *g, sl_ms now_ms, uint32_t linke
     *node = 0;
     sl_table_stats(g->table, &stats);
     if (!g->leads || stats.recovering_until_ms <= now_ms) return 0;
-    for (uint32_t i = SL_ELECTION_NODES_MAX; g->reports_until_ms != 0 && i-- > 1;)
+    for (uint32_t i = SL_ELECTION_NODES_MAX; g->reports_until_ms > now_ms && i-- > 1;)
         if ((linked >> i & 1) != 0 && !g->nodes[i].ready) *node = i;
     for (uint32_t i = SL_ELECTION_NODES_MAX; *node == 0 && i-- > 1;)
         if (((g->needed & ~g->reported) >> i & 1) != 0) *node = i;

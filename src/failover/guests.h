@@ -84,7 +84,8 @@ struct sl_guests {
      * of the end may still report such a grant. */
     struct sl_index ended;
     struct sl_list ended_all;
-    /* As a new keeper: until when to wait for reports; 0: not waiting. */
+    /* As a new keeper: until when to wait for reports. 0: the reports and the journal are not awaited any
+     * more. */
     sl_ms reports_until_ms;
     /* During the wait of a new keeper: the previous keeper, which has resigned; 0: it has not. */
     uint32_t resigner;

@@ -296,7 +296,7 @@ void ksim_admin_second(struct ksim_world *w, uint32_t i)
 }
 
 /* When a keeper has read the journal, it knows which leases were broken. (A node that does not know that a
- * broken lease was released may hand it over.) */
+ * broken lease was released, or has expired, may hand it over.) */
 void ksim_admin_reported(struct ksim_world *w, uint32_t i)
 {
     struct sl_grant_view v;
@@ -305,7 +305,7 @@ void ksim_admin_reported(struct ksim_world *w, uint32_t i)
         const struct ksim_broken *b = &w->admin.broken[k];
         const struct ksim_grant *g = ksim_checker_find(&w->checker, b->fence);
         if (is_broken(b) && w->nodes[i].f.guests.term >= b->term && g != NULL &&
-            g->held &&
+            ksim_checker_holds(g, w->now_us) &&
             sl_table_inspect_grant(w->nodes[i].table, ksim_node_now(w, i),
                                    ksim_key(b->key), b->fence, &v) &&
             !v.broken)
