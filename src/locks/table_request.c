@@ -43,7 +43,10 @@ static void take_place(struct sl_table *t, struct sl_entry *e, struct sl_entry *
     sl_list_remove(&j->of_session);
     sl_list_append(&s->mine, &j->of_session);
     sl_table_set_end(t, j, end_ms);
-    sl_table_recheck(t, e->lock->roster); /* A thief does not ask its own session. */
+    /* A thief does not ask its own session. */
+    struct sl_roster *r = e->lock->roster;
+    if (r->planned_for == e) r->holders_changed = true;
+    sl_table_recheck(t, r);
 }
 
 static struct sl_entry *newest_joined(const struct sl_acquisition *a)

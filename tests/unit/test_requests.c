@@ -714,6 +714,19 @@ UNIT_TEST(a_session_that_is_notified_may_wait_for_its_own_lock)
     SAID("a cancels 2\n2: a granted k\n");
 }
 
+UNIT_TEST(a_thief_does_not_ask_the_session_that_takes_its_position)
+{
+    STAGE s = stage_new();
+    TRY('a', ID, .lease_ms = 500);
+    TRY('b', OTHER, .wait_ms = 1000, .steal = true, .priority = 1, .force_ms = SL_NEVER,
+        .notify = true);
+    TRY('a', OTHER, .wait_ms = 1000, .steal = true, .priority = 1,
+        .force_ms = SL_NEVER);
+    SAID("a granted 1 lease 500\nb waits\nb asked k\na waits\n");
+    end(s, 'b');
+    SAID("- withdrawn k\nb over \n");
+}
+
 /* --- At random -------------------------------------------------------------------------- */
 
 /* Clients repeat requests on several connections at random. An acquisition has at most one grant, and no
