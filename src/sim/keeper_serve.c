@@ -27,17 +27,16 @@ static void begin_change(struct ksim_world *w, uint32_t i)
 
 /* ---- commands at the keeper ---- */
 
-/* Undo a grant whose reply waits for the journal. An extension stays: the reply to a later EXTEND, which
- * waits as well, may show its expiry. */
+/* Undo a grant that was not acknowledged; another node may know it already. An extension stays: the reply to
+ * a later EXTEND, which waits as well, may show its expiry. */
 static void take_back(struct ksim_world *w, uint32_t i, struct ksim_request *q)
 {
     const struct sl_grant g = {.fence = q->parked.fence,
                                .overlapping = q->parked.overlapping};
     begin_change(w, i);
     if (!q->parked.fresh) return;
-    bool ended = sl_table_take_back(w->nodes[i].table, ksim_node_now(w, i), &q->c->s,
-                                    ksim_key(q->command.key), &g);
-    if (q->place == KSIM_FOR_WITNESS && ended)
+    if (sl_table_take_back(w->nodes[i].table, ksim_node_now(w, i), &q->c->s,
+                           ksim_key(q->command.key), &g))
         sl_guests_gone(&w->nodes[i].f.guests, ksim_node_now(w, i).ms, g.fence, false);
 }
 

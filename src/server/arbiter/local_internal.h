@@ -33,8 +33,8 @@ void sl_local_granted(struct request *r, const struct sl_grant *g);
  * reject the request. */
 void sl_local_extended(struct request *r, uint64_t position, sl_ms left);
 
-/* Release a grant that was not acknowledged. */
-bool sl_local_take_back(const struct request *r, const struct sl_grant *g);
+/* Release a grant that was not acknowledged. Another node may know it already, so report its end. */
+void sl_local_take_back(const struct request *r, const struct sl_grant *g);
 
 /* --- local_effects.c ------------------------------------------------------------- */
 

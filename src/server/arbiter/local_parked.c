@@ -75,10 +75,12 @@ static uint64_t notify_granted(struct request *r, const struct sl_grant *g)
     return position;
 }
 
-bool sl_local_take_back(const struct request *r, const struct sl_grant *g)
+void sl_local_take_back(const struct request *r, const struct sl_grant *g)
 {
-    if (g->replay) return false; /* The client may know it from an earlier reply. */
-    return sl_table_take_back(r->s->table, r->s->now, &r->c->session->s, r->key, g);
+    struct server *s = r->s;
+    if (g->replay) return; /* The client may know it from an earlier reply. */
+    if (sl_table_take_back(s->table, s->now, &r->c->session->s, r->key, g))
+        sl_local_notify_gone(s, g->fence, false);
 }
 
 /* Return the key of a request, for an event that is published after the answer. The answer frees a
@@ -217,10 +219,8 @@ void sl_local_extended(struct request *r, uint64_t position, sl_ms left)
 
 void sl_local_undo(struct request *r)
 {
-    if (r->outcome == SL_PARKED_GRANT) {
-        bool ended = sl_local_take_back(r, &r->grant);
-        if (r->noted && ended) sl_local_notify_gone(r->s, r->grant.fence, false);
-    } else if (r->outcome == SL_PARKED_EXTENSION || r->outcome == SL_PARKED_LEFT)
+    if (r->outcome == SL_PARKED_GRANT) sl_local_take_back(r, &r->grant);
+    else if (r->outcome == SL_PARKED_EXTENSION || r->outcome == SL_PARKED_LEFT)
         undo_extension(r);
     else return;
     if (r->outcome != SL_PARKED_LEFT) r->outcome = SL_PARKED_UNDONE;
