@@ -435,13 +435,18 @@ void sl_route_resume(struct sl_route *r)
     }
 }
 
-void sl_route_step_down(struct sl_route *r, sl_ms now_ms)
+void sl_route_step_down(struct sl_route *r, sl_ms now_ms, sl_ms authority_end_ms)
 {
     assert(r->leads);
     r->leads = false;
     r->exporting = true;
+    r->cut_off = false;
     r->keeper = 0;
     lose_route(r, now_ms, true);
+    /* The next keeper waits until this authority ends, and not for the report of this node. */
+    r->lost = (struct sl_storage_term){0};
+    if (r->certain_ms > authority_end_ms - CUT_OFF_MS)
+        r->certain_ms = authority_end_ms - CUT_OFF_MS;
     while (!sl_list_empty(&r->resuming))
         enqueue(r, sl_container_of(r->resuming.next, struct sl_route_request, place));
 }
@@ -465,7 +470,8 @@ static void note_certain(struct sl_route *r)
 
 static sl_ms cut_off_due(const struct sl_route *r)
 {
-    if (r->leads || r->confirmed || r->ledger.unleased == 0) return SL_NEVER;
+    bool holds = r->ledger.unleased > 0 || (r->exporting && !r->cut_off);
+    if (r->leads || r->confirmed || !holds) return SL_NEVER;
     sl_ms cut = r->certain_ms + CUT_OFF_MS;
     return r->read_again_ms < cut ? r->read_again_ms : cut;
 }
@@ -481,8 +487,11 @@ static void cut_off_unleased(struct sl_route *r, sl_ms now_ms)
     if (r->certain_ms + CUT_OFF_MS > now_ms) return;
     for (struct sl_list *i = r->sessions.next; i != &r->sessions; i = i->next) {
         struct sl_route_session *n = sl_container_of(i, struct sl_route_session, all);
-        if (sl_route_holds_unleased(n)) sl_route_close_session(r, n, SL_ROUTE_CUT_OFF);
+        bool holds = sl_route_holds_unleased(n) ||
+                     (r->exporting && !sl_list_empty(&n->session->mine));
+        if (holds) sl_route_close_session(r, n, SL_ROUTE_CUT_OFF);
     }
+    r->cut_off = true;
 }
 
 /* Answer requests that have waited longer than keeper-wait for a keeper. At a new keeper, requests wait

@@ -158,12 +158,14 @@ struct sl_route {
     bool leads; /* This node is the keeper. */
     bool
         exporting; /* This node was the keeper, and is copying its table to the ledger. */
+    bool
+        cut_off; /* Since then, it has closed connections of clients without a lease. */
     uint32_t keeper; /* 0: unknown. */
     uint64_t keeper_term;
     /* When the last route was lost; SL_NEVER: a route exists. */
     sl_ms without_since_ms;
     sl_ms leads_since_ms; /* When this node last became the keeper. */
-    /* The term in the storage when the last route was lost. */
+    /* The term in the storage when the last route was lost; 0: this node was the keeper. */
     struct sl_storage_term lost;
     /* At this time, no keeper could yet grant to others the locks that clients here hold without a
      * lease. */
@@ -298,8 +300,8 @@ void sl_route_lead(struct sl_route *r, sl_ms now_ms, uint32_t self, uint64_t ter
 void sl_route_resume(struct sl_route *r);
 
 /* This node is no longer the keeper, and copies its table to the ledger. When that is done, call
- * sl_route_exported(). */
-void sl_route_step_down(struct sl_route *r, sl_ms now_ms);
+ * sl_route_exported(). Its authority would have ended at this time. */
+void sl_route_step_down(struct sl_route *r, sl_ms now_ms, sl_ms authority_end_ms);
 void sl_route_exported(struct sl_route *r);
 
 /* --- Messages, time, orders ----------------------------------------------------------------- */

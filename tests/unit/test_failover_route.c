@@ -52,7 +52,7 @@ static int setup(void **state)
 static void submit(uint64_t client, struct sl_route_request q)
 {
     requests[client] = q;
-    table_sessions[client].id = client;
+    sl_session_begin(&table_sessions[client], client, 0);
     requests[client].arrived_ms = q.arrived_ms != 0 ? q.arrived_ms : now;
     assert_int_equal(
         sl_route_session_begin(&route, &sessions[client], &table_sessions[client]), 0);
@@ -75,7 +75,7 @@ static void notify(int i, const char *bytes)
                                             .named = true,
                                             .notify = true,
                                             .arrived_ms = now};
-    table_sessions[1].id = 1;
+    sl_session_begin(&table_sessions[1], 1, 0);
     sl_route_session_begin(&route, &sessions[1], &table_sessions[1]);
     sl_route_submit(&route, &sessions[1], &notifies[i]);
     sl_route_check(&route);
@@ -547,7 +547,7 @@ UNIT_TEST(a_grant_that_is_released_while_this_node_steps_down_leaves_the_ledger)
     sl_route_lead(&route, now, 1, 7);
     orders();
     SUBMIT(1, "RELEASE", .verb = SL_ROUTE_RELEASE, .key = text("k"), .fence = 5);
-    sl_route_step_down(&route, now);
+    sl_route_step_down(&route, now, now + 2000);
     const struct sl_record copy = {.session = 1,
                                    .fence = 5,
                                    .units = 1,
@@ -1283,6 +1283,51 @@ UNIT_TEST(an_unchanged_heartbeat_keeps_the_clients_of_a_cut_off_node)
     assert_string_equal(orders(), "close 1: cut off\n");
 }
 
+/* The next keeper waits for the end of this authority, but not for the report of this node. */
+UNIT_TEST(a_node_that_was_the_keeper_cuts_off_clients_when_its_authority_ends)
+{
+    const struct sl_record held = {.session = 1,
+                                   .fence = 5,
+                                   .units = 1,
+                                   .end_ms = SL_NEVER,
+                                   .sure_ms = SL_NEVER,
+                                   .key = text("k")};
+    const struct sl_storage_result next = {
+        .term_record = {.term = 8, .node = 2, .heartbeat = 1}};
+    sl_route_lead(&route, now, SELF, 7);
+    SUBMIT(1, "ACQUIRE");
+    orders();
+    sl_election_term_read(election, now, now, &next);
+    sl_route_step_down(&route, now, now + 700);
+    assert_true(sl_ledger_put(&route.ledger, &held, &sessions[1].held));
+    sl_route_exported(&route);
+    orders();
+    now += 699;
+    sl_election_term_read(election, now, now, &next); /* The same heartbeat. */
+    sl_route_tick(&route, now);
+    assert_string_equal(orders(), "");
+    now += 1;
+    sl_route_tick(&route, now);
+    assert_string_equal(orders(), "close 1: cut off\n");
+}
+
+UNIT_TEST(a_node_that_was_the_keeper_cuts_off_clients_that_are_not_in_the_ledger_yet)
+{
+    struct sl_list grant;
+    sl_route_lead(&route, now, SELF, 7);
+    SUBMIT(1, "ACQUIRE");
+    SUBMIT(2, "ACQUIRE");
+    orders();
+    sl_list_append(&table_sessions[1].mine, &grant);
+    sl_route_step_down(&route, now, now + 700);
+    now += 700;
+    assert_true(sl_route_due(&route) <= now);
+    sl_route_tick(&route, now);
+    assert_string_equal(orders(), "close 1: cut off\n");
+    assert_true(sl_route_due(&route) == SL_NEVER); /* Until the copy is complete. */
+    sl_list_remove(&grant);
+}
+
 /* --- This node becomes the keeper, or steps down ------------------------------------------------ */
 
 UNIT_TEST(the_requests_of_a_new_keeper_run_here)
@@ -1298,7 +1343,7 @@ UNIT_TEST(the_requests_of_a_new_keeper_run_here)
     assert_string_equal(orders(), "2 runs here\n1 runs here\n");
     SUBMIT(3, "three"); /* It needs the reports of other nodes. */
     assert_string_equal(orders(), "");
-    sl_route_step_down(&route, now);
+    sl_route_step_down(&route, now, now + 2000);
     sl_route_keeper(&route, now, 2, 9);
     assert_string_equal(orders(), ""); /* The ledger is not complete. */
     sl_route_exported(&route);
@@ -1391,7 +1436,7 @@ UNIT_TEST(random_events_keep_the_invariants)
                 if (draw(20) != 0) break;
                 if (!route.leads && !route.exporting)
                     sl_route_lead(&route, now, SELF, 9);
-                else if (route.leads) sl_route_step_down(&route, now);
+                else if (route.leads) sl_route_step_down(&route, now, now + 2000);
                 else sl_route_exported(&route);
                 break;
             case 12:
