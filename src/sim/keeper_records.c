@@ -91,6 +91,14 @@ static bool is_elsewhere(const struct ksim_world *w, uint32_t i,
            x->taker_id != q->c->s.id;
 }
 
+/* Whether the client has already received this grant through another node, and perhaps extended it there. If the
+ * reply to this attempt is late, the record of this node may have expired. */
+static bool may_be_extended(const struct ksim_world *w, uint32_t i, sl_fence fence)
+{
+    const struct ksim_grant *g = ksim_checker_find(&w->checker, fence);
+    return g != NULL && g->node != i && g->elsewhere;
+}
+
 /* A node passes a grant to its client: it has a record of it. */
 void ksim_records_passed(struct ksim_world *w, uint32_t i, const struct ksim_request *q,
                          struct sl_bytes reply)
@@ -99,7 +107,8 @@ void ksim_records_passed(struct ksim_world *w, uint32_t i, const struct ksim_req
     int count;
     if (q->command.verb != KSIM_ACQUIRE || w->checker.without_clocks ||
         sscanf(reply.at, "*%d\r\n:%" SCNu64, &count, &fence) != 2 ||
-        may_lack(w, i, fence) || is_elsewhere(w, i, q, fence))
+        may_lack(w, i, fence) || is_elsewhere(w, i, q, fence) ||
+        may_be_extended(w, i, fence))
         return;
     const struct ksim_lease *lease = ksim_leases_find(w, fence);
     if (q->command.lease_ms > 0 && (lease == NULL || lease->end_us <= w->now_us))
