@@ -230,7 +230,12 @@ void ksim_notify_cancelled(struct ksim_world *w, uint32_t c, uint32_t way,
 void ksim_notify_cut(struct ksim_world *w, uint32_t c, uint32_t way)
 {
     struct ksim_client *x = &w->clients[c];
-    uint64_t dial = x->ways[way].dial;
+    struct ksim_way *y = &x->ways[way];
+    uint64_t dial = y->dial;
+    /* The client does not know whether its lock was released. One without a lease ends with its connection. */
+    bool released = y->busy && y->command.verb == KSIM_CANCEL && y->command.fence != 0;
+    y->busy = false;
+    if (released) ksim_client_hang_up(w, c, 1 - way, false);
     for (uint32_t i = 0; i < KSIM_WAITS; i++) {
         struct ksim_wait *k = &x->waits[i];
         if (k->queued[way].dial == dial) k->queued[way].dial = 0;
