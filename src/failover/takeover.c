@@ -110,7 +110,7 @@ uint64_t sl_failover_note(struct sl_failover *f, struct sl_now now, struct sl_by
         !sl_table_inspect_grant(f->settings.table, now, key, fence, &v) || !v.leased ||
         sl_keeper_journal_covers(&f->journal, fence, now.ms, v.end_ms))
         return 0;
-    uint64_t number = sl_witness_note(&f->guests.witness, now.ms, key, fence);
+    uint64_t number = sl_witness_note(&f->guests.witness, key, fence);
     return number != 0 ? number : SL_NOTE_FAILED;
 }
 

@@ -35,16 +35,13 @@ static bool reserve(struct sl_witness *w)
     return true;
 }
 
-uint64_t sl_witness_note(struct sl_witness *w, sl_ms now_ms, struct sl_bytes key,
-                         sl_fence fence)
+uint64_t sl_witness_note(struct sl_witness *w, struct sl_bytes key, sl_fence fence)
 {
     char *copy = reserve(w) ? malloc(key.n) : NULL;
     if (copy == NULL) return 0;
     memcpy(copy, key.at, key.n);
     w->last++;
     *note_at(w, w->last) = (struct sl_note){.fence = fence, .key = copy, .n = key.n};
-    /* Report the end of earlier grants too, before the client learns of this one. */
-    if (w->gone_count > 0) w->due_ms = now_ms;
     return w->last;
 }
 
@@ -61,6 +58,7 @@ void sl_witness_lost(struct sl_witness *w, uint32_t node)
     if (w->node != node) return;
     w->node = 0;
     w->searched = 0;
+    w->gone_told = 0;
     w->sent = w->marked = w->noted;
     w->named = false;
 }
@@ -128,19 +126,32 @@ void sl_witness_gone(struct sl_witness *w, sl_ms now_ms, sl_fence fence, bool at
     else if (w->due_ms == SL_NEVER) w->due_ms = now_ms + GATHERED_MS;
 }
 
+/* Get GONE for a node, with the grants from this one on. */
+static bool gone_for(const struct sl_witness *w, size_t from,
+                     struct sl_failover_message *out)
+{
+    *out = (struct sl_failover_message){.type = SL_FAILOVER_GONE,
+                                        .gone = w->gone + from,
+                                        .gone_count = w->gone_count - from};
+    return from < w->gone_count;
+}
+
 static bool next_gone(struct sl_witness *w, sl_ms now_ms,
                       const struct sl_guest_node *nodes, uint32_t *to,
                       struct sl_failover_message *out)
 {
-    if (w->due_ms > now_ms) return false;
-    while (++w->gone_sent < SL_ELECTION_NODES_MAX) {
-        if (!nodes[w->gone_sent].open) continue;
-        *to = w->gone_sent;
-        *out = (struct sl_failover_message){
-            .type = SL_FAILOVER_GONE, .gone = w->gone, .gone_count = w->gone_count};
-        return true;
+    size_t told = w->gone_told;
+    if (w->due_ms > now_ms) {
+        /* Report the end of earlier grants to the witness before the client learns of the next one. */
+        if (w->node == 0 || w->marked == w->last) return false;
+        w->gone_told = w->gone_count;
+        return gone_for(w, told, out);
     }
-    w->gone_count = w->gone_sent = 0;
+    while (++w->gone_sent < SL_ELECTION_NODES_MAX) {
+        *to = w->gone_sent;
+        if (nodes[*to].open && gone_for(w, *to == w->node ? told : 0, out)) return true;
+    }
+    w->gone_count = w->gone_told = w->gone_sent = 0;
     w->due_ms = SL_NEVER;
     return false;
 }
@@ -180,7 +191,7 @@ void sl_witness_forget(struct sl_witness *w)
 {
     sl_witness_noted(w, w->last);
     sl_witness_lost(w, w->node);
-    w->gone_count = w->gone_sent = 0;
+    w->gone_count = w->gone_told = w->gone_sent = 0;
     w->due_ms = SL_NEVER;
 }
 

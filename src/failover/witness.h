@@ -7,7 +7,7 @@
  * lost, another node becomes the witness, and the keeper sends it the notes that are not confirmed.
  *
  * The keeper reports every grant that has ended to all nodes, because the grant may be in any ledger
- * (GONE). It collects these reports for a few milliseconds, or until the next note. */
+ * (GONE). It collects these reports for a few milliseconds. The witness receives them with the next note. */
 #ifndef SL_FAILOVER_WITNESS_H
 #define SL_FAILOVER_WITNESS_H
 
@@ -50,6 +50,7 @@ struct sl_witness {
     uint64_t size; /* A power of two; 0: no memory yet. */
     sl_ms due_ms;  /* When to send GONE; SL_NEVER: there is nothing to send. */
     size_t gone_count;
+    size_t gone_told;   /* The witness has received so many of them. */
     uint32_t gone_sent; /* The last node to which GONE was sent. */
     sl_fence gone[SL_GONE_MAX];
 };
@@ -58,8 +59,7 @@ void sl_witness_init(struct sl_witness *w);
 
 /* Add a note: a client of this node took or extended a grant with a lease. Copies the key. Returns its
  * number, or 0 if out of memory. */
-uint64_t sl_witness_note(struct sl_witness *w, sl_ms now_ms, struct sl_bytes key,
-                         sl_fence fence);
+uint64_t sl_witness_note(struct sl_witness *w, struct sl_bytes key, sl_fence fence);
 
 /* Up to this number, the notes are recorded, or need not be. */
 void sl_witness_noted(struct sl_witness *w, uint64_t number);

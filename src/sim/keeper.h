@@ -486,7 +486,7 @@ struct ksim_left {
 /* The last false report of a grant. */
 struct ksim_forged {
     sl_fence fence;
-    uint32_t key, node;
+    uint32_t key;
     uint64_t holder; /* The session at the keeper that holds it; 0: none. */
 };
 
@@ -944,7 +944,7 @@ void ksim_forge_come(struct ksim_world *w, uint32_t from, uint32_t to);
 void ksim_forge_after(struct ksim_world *w, uint32_t from, uint32_t to,
                       const struct sl_failover_message *m);
 /* A node is about to receive a forged message, unless this returns false; has received it. */
-bool ksim_forge_receive(struct ksim_world *w, uint32_t i, uint32_t from, uint32_t type);
+bool ksim_forge_receive(struct ksim_world *w, uint32_t i, uint32_t type);
 void ksim_forge_received(struct ksim_world *w, uint32_t i);
 /* Whether this message answers a forged one. Its node does not expect the answer. */
 bool ksim_forge_is_answer(const struct ksim_world *w, uint32_t i,

@@ -46,8 +46,7 @@ static void forge_reclaim(struct ksim_world *w, uint32_t from, uint32_t to,
                                                     w->nodes[from].f.route.here_ms,
                                               .key = r->key,
                                               .grant = sl_record_view(r, now_ms)};
-        w->forged = (struct ksim_forged){
-            .fence = r->fence, .key = ksim_key_of(r->key), .node = from};
+        w->forged = (struct ksim_forged){.fence = r->fence, .key = ksim_key_of(r->key)};
         ksim_net_forge(w, from, to, &m);
         return;
     }
@@ -63,16 +62,14 @@ void ksim_forge_after(struct ksim_world *w, uint32_t from, uint32_t to,
 }
 
 /* Returns false if the false report would be as good as the true one: the keeper does not know the grant. */
-bool ksim_forge_receive(struct ksim_world *w, uint32_t i, uint32_t from, uint32_t type)
+bool ksim_forge_receive(struct ksim_world *w, uint32_t i, uint32_t type)
 {
     struct sl_grant_view v;
     struct ksim_forged *x = &w->forged;
     bool known = x->fence != 0 &&
                  sl_table_inspect_grant(w->nodes[i].table, ksim_node_now(w, i),
                                         ksim_key(x->key), x->fence, &v);
-    /* COME ends the grants of the node's own clients that were not acknowledged. */
-    bool may_end = type == SL_FAILOVER_COME && from == x->node;
-    x->holder = known && !may_end ? v.session_id : 0;
+    x->holder = known && type == SL_FAILOVER_RECLAIM ? v.session_id : 0;
     return known || type != SL_FAILOVER_RECLAIM;
 }
 

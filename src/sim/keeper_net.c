@@ -107,7 +107,7 @@ void ksim_net_deliver(struct ksim_world *w, const struct sim_event *e)
     }
     /* The sender may have been killed: what it sent before arrives. */
     if (!w->nodes[e->node].up || !in->up || in->number != e->link) return;
-    if (e->forged != 0 && !ksim_forge_receive(w, e->node, e->other, e->forged)) return;
+    if (e->forged != 0 && !ksim_forge_receive(w, e->node, e->forged)) return;
     ksim_node_receive(w, e->node, e->other + 1,
                       (struct sl_bytes){e->bytes, e->byte_count});
     if (e->forged != 0) ksim_forge_received(w, e->node);

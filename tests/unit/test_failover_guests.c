@@ -482,7 +482,7 @@ UNIT_TEST(another_node_learns_of_the_lease_of_a_client_of_the_keeper)
     lead(0);
     come(2);
     sl_fence fence = acquire(&own, "k", 30000);
-    assert_int_equal(sl_witness_note(&guests.witness, now.ms, text("k"), fence), 1);
+    assert_int_equal(sl_witness_note(&guests.witness, text("k"), fence), 1);
     assert_string_equal(orders(), "2: NOTE k\n2: MARK 1\n");
     assert_int_equal(guests.witness.noted, 0);
     RECEIVE(2, NOTED, .fence = 1);
@@ -498,7 +498,7 @@ UNIT_TEST(a_note_that_is_not_confirmed_is_sent_to_another_node)
     come(2);
     come(3);
     sl_fence fence = acquire(&own, "k", 30000);
-    sl_witness_note(&guests.witness, now.ms, text("k"), fence);
+    sl_witness_note(&guests.witness, text("k"), fence);
     orders();
     sl_guests_unlinked(&guests, now.ms, 2);
     assert_string_equal(orders(), "3: NOTE k\n3: MARK 1\n");

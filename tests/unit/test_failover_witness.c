@@ -86,7 +86,7 @@ static sl_fence take(const char *key, sl_ms lease_ms)
         .key = text(key), .per = 1, .buckets = 1, .units = 1, .lease_ms = lease_ms};
     now.wall_us += 1000;
     assert_int_equal(sl_table_acquire(table, now, &client, &want, &g), SLUICE_OK);
-    sl_witness_note(&w, now.ms, text(key), g.fence);
+    sl_witness_note(&w, text(key), g.fence);
     return g.fence;
 }
 
@@ -131,21 +131,39 @@ UNIT_TEST(a_lease_that_has_ended_needs_no_note)
     sl_fence fence = take("k", 30000);
     release("k", fence);
     sl_witness_gone(&w, now.ms, fence, false);
-    assert_string_equal(sent(), "2: mark 1\n");
+    assert_string_equal(sent(), "2: gone 1\n2: mark 1\n");
     now.ms += 10;
-    assert_string_equal(sent(), "2: gone 1\n3: gone 1\n");
+    assert_string_equal(sent(), "3: gone 1\n");
 }
 
 /* If the keeper failed between the two, the next keeper would hold a lock for a client that has
  * released it. */
-UNIT_TEST(the_end_of_a_grant_is_reported_with_the_next_note)
+UNIT_TEST(the_witness_learns_of_ends_with_the_next_note)
 {
     nodes[2].clock_ms = 0;
     sl_witness_gone(&w, now.ms, 77, false);
     assert_string_equal(sent(), "");
     take("k", 30000);
     assert_string_equal(sent(), "3: client ann\n3: note k at 70000 left 30000\n"
-                                "2: gone 1\n3: gone 1\n3: mark 1\n");
+                                "3: gone 1\n3: mark 1\n");
+    now.ms += 5;
+    sl_witness_gone(&w, now.ms, 78, false);
+    now.ms += 5; /* The other nodes need not be woken for each note. */
+    assert_string_equal(sent(), "2: gone 2\n3: gone 1\n");
+    now.ms += 10;
+    assert_string_equal(sent(), "");
+}
+
+UNIT_TEST(another_witness_has_not_learned_of_ends)
+{
+    sl_witness_gone(&w, now.ms, 77, false);
+    take("k", 30000);
+    assert_string_equal(sent(), "2: client ann\n2: note k at 5000 left 30000\n"
+                                "2: gone 1\n2: mark 1\n");
+    nodes[2] = (struct sl_guest_node){0};
+    sl_witness_lost(&w, 2);
+    assert_string_equal(sent(), "3: client ann\n3: note k at 70000 left 30000\n"
+                                "3: gone 1\n3: mark 1\n");
 }
 
 UNIT_TEST(ends_are_collected_for_ten_milliseconds)
