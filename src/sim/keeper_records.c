@@ -96,7 +96,7 @@ static bool is_elsewhere(const struct ksim_world *w, uint32_t i,
 static bool may_be_extended(const struct ksim_world *w, uint32_t i, sl_fence fence)
 {
     const struct ksim_grant *g = ksim_checker_find(&w->checker, fence);
-    return g != NULL && g->node != i && g->elsewhere;
+    return g != NULL && g->node != i && (g->elsewhere || g->acked_us > g->received_us);
 }
 
 /* A node passes a grant to its client: it has a record of it. */
