@@ -230,8 +230,6 @@ void sl_failover_lead(struct sl_failover *f, sl_ms now_ms,
 
 static void stop(struct sl_failover *f, sl_ms now_ms)
 {
-    struct sl_table_stats stats;
-    sl_table_stats(f->settings.table, &stats);
     sl_table_set_authority(f->settings.table, 0);
     sl_resign_end(f);
     sl_keeper_journal_end(&f->journal);
@@ -239,7 +237,7 @@ static void stop(struct sl_failover *f, sl_ms now_ms)
     f->export_cursor = 0;
     f->incomplete = false;
     f->limits_wanted = f->limits_sent = false;
-    sl_route_step_down(&f->route, now_ms, stats.authority_until_ms);
+    sl_route_step_down(&f->route, now_ms);
     sl_guests_stop(&f->guests);
 }
 

@@ -435,7 +435,7 @@ void sl_route_resume(struct sl_route *r)
     }
 }
 
-void sl_route_step_down(struct sl_route *r, sl_ms now_ms, sl_ms authority_end_ms)
+void sl_route_step_down(struct sl_route *r, sl_ms now_ms)
 {
     assert(r->leads);
     r->leads = false;
@@ -443,10 +443,8 @@ void sl_route_step_down(struct sl_route *r, sl_ms now_ms, sl_ms authority_end_ms
     r->cut_off = false;
     r->keeper = 0;
     lose_route(r, now_ms, true);
-    /* The next keeper waits until this authority ends, and not for the report of this node. */
+    /* The next keeper does not wait for the report of this node, even if it has not sent a heartbeat yet. */
     r->lost = (struct sl_storage_term){0};
-    if (r->certain_ms > authority_end_ms - CUT_OFF_MS)
-        r->certain_ms = authority_end_ms - CUT_OFF_MS;
     while (!sl_list_empty(&r->resuming))
         enqueue(r, sl_container_of(r->resuming.next, struct sl_route_request, place));
 }

@@ -300,8 +300,8 @@ void sl_route_lead(struct sl_route *r, sl_ms now_ms, uint32_t self, uint64_t ter
 void sl_route_resume(struct sl_route *r);
 
 /* This node is no longer the keeper, and copies its table to the ledger. When that is done, call
- * sl_route_exported(). Its authority would have ended at this time. */
-void sl_route_step_down(struct sl_route *r, sl_ms now_ms, sl_ms authority_end_ms);
+ * sl_route_exported(). */
+void sl_route_step_down(struct sl_route *r, sl_ms now_ms);
 void sl_route_exported(struct sl_route *r);
 
 /* --- Messages, time, orders ----------------------------------------------------------------- */
