@@ -78,6 +78,12 @@ static void receive_reply(struct sl_route *r, struct sl_route_request *q, uint64
         if (x != NULL) x->unanswered = false;
         sl_route_knows(n, q->unanswered);
     }
+    /* An extension through another connection, which arrived after the RELEASE was sent, may have added the record
+     * again. */
+    if (q->had_record && reply.n > 0 && reply.at[0] == ':') {
+        struct sl_record *x = sl_ledger_find(&r->ledger, q->released_fence);
+        if (x != NULL) sl_ledger_drop(&r->ledger, x);
+    }
     q->unanswered = 0;
     note_transaction(q, tx);
     sl_route_end_request(r, q);

@@ -542,6 +542,26 @@ UNIT_TEST(a_grant_that_is_being_released_is_not_handed_over)
     assert_string_equal(orders(), "1 gets :1\r\n\n");
 }
 
+UNIT_TEST(an_extension_that_crosses_a_release_leaves_no_record)
+{
+    open_route(7);
+    grant(1, "k", 5, 100000);
+    SUBMIT(2, "EXTEND", .key = text("k"));
+    SUBMIT(1, "RELEASE", .verb = SL_ROUTE_RELEASE, .key = text("k"), .fence = 5);
+    orders();
+    RECEIVE(HELD, .session = 2, .key = text("k"),
+            .grant = {.fence = 5,
+                      .leased = true,
+                      .left_ms = 100000,
+                      .units = 1,
+                      .per = 1,
+                      .buckets = 1});
+    RECEIVE(SAY, .session = 2, .what = SL_SAY_LAST, .bytes = text(":100000\r\n"));
+    assert_int_equal(route.ledger.by_fence.count, 1);
+    RECEIVE(SAY, .session = 1, .what = SL_SAY_LAST, .bytes = text(":1\r\n"));
+    assert_int_equal(route.ledger.by_fence.count, 0);
+}
+
 UNIT_TEST(a_grant_that_is_released_while_this_node_steps_down_leaves_the_ledger)
 {
     sl_route_lead(&route, now, 1, 7);
