@@ -557,6 +557,7 @@ UNIT_TEST(an_extension_that_crosses_a_release_leaves_no_record)
                       .per = 1,
                       .buckets = 1});
     RECEIVE(SAY, .session = 2, .what = SL_SAY_LAST, .bytes = text(":100000\r\n"));
+    orders();
     assert_int_equal(route.ledger.by_fence.count, 1);
     RECEIVE(SAY, .session = 1, .what = SL_SAY_LAST, .bytes = text(":1\r\n"));
     assert_int_equal(route.ledger.by_fence.count, 0);
