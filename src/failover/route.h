@@ -29,6 +29,7 @@
 enum sl_route_verb {
     SL_ROUTE_OTHER, /* It may run twice. */
     SL_ROUTE_ACQUIRE,
+    SL_ROUTE_EXTEND,
     SL_ROUTE_RELEASE,
     SL_ROUTE_TX_BEGIN,
     SL_ROUTE_TX_COMMIT,
@@ -55,14 +56,14 @@ struct sl_route_request {
     bool resp3;   /* The reply is in the format of RESP3. */
     bool settles; /* TX.OUTCOME, sent in place of a TX.COMMIT whose reply was lost. */
     sl_ms arrived_ms;
-    struct sl_bytes bytes;   /* The encoded command. */
-    struct sl_bytes id;      /* TX_BEGIN: the REQUEST id; n 0: none. */
-    bool named;              /* ACQUIRE with a lease and a REQUEST id. */
-    bool notify;             /* ACQUIRE ... NOTIFY */
-    struct sl_bytes key;     /* ACQUIRE */
-    sl_ms lease_ms;          /* ACQUIRE; 0: without a lease. */
-    sl_fence fence;          /* RELEASE: the fence that the client gave; 0: none, */
-    sl_fence released_fence; /* and sl_route_released(). */
+    struct sl_bytes bytes; /* The encoded command. */
+    struct sl_bytes id;    /* TX_BEGIN: the REQUEST id; n 0: none. */
+    bool named;            /* ACQUIRE with a lease and a REQUEST id. */
+    bool notify;           /* ACQUIRE ... NOTIFY */
+    struct sl_bytes key;   /* ACQUIRE */
+    sl_ms lease_ms;        /* ACQUIRE; 0: without a lease. */
+    sl_fence fence; /* EXTEND, RELEASE: the fence that the client gave; 0: none. */
+    sl_fence released_fence; /* RELEASE: sl_route_released(). */
 
     /* Private. */
     struct sl_route_session *session;

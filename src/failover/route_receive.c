@@ -160,6 +160,13 @@ static void put_record(struct sl_route *r, sl_ms now_ms, struct sl_record *x,
     if (!r->handing) sl_ledger_sweep(&r->ledger, now_ms, 2);
 }
 
+/* Whether the client of the session extends this grant at present. Then it knows the grant. */
+static bool extends(const struct sl_route_session *n, sl_fence fence)
+{
+    const struct sl_route_request *q = n->request;
+    return q != NULL && q->verb == SL_ROUTE_EXTEND && q->fence == fence;
+}
+
 static void receive_held(struct sl_route *r, sl_ms now_ms,
                          const struct sl_failover_message *m, struct sl_bytes name,
                          struct sl_bytes address)
@@ -180,9 +187,12 @@ static void receive_held(struct sl_route *r, sl_ms now_ms,
     struct sl_record x = sl_record_of(m->key, &v, fresh ? n->id : 0,
                                       last_end(now_ms, v.left_ms),
                                       sure_end(q->sent_ms, m->ms, v.left_ms));
-    x.unanswered = q->verb == SL_ROUTE_ACQUIRE;
+    /* An extension has the id of the ACQUIRE. So if the client has repeated the ACQUIRE with NOTIFY, the
+     * message may be about either request. */
+    bool acquires = q->verb == SL_ROUTE_ACQUIRE;
+    x.unanswered = acquires && !extends(n, v.fence);
     put_record(r, now_ms, &x, fresh ? &n->held : NULL);
-    if (x.unanswered) q->unanswered = v.fence;
+    if (acquires) q->unanswered = v.fence;
 }
 
 /* Handle NOTE: a grant of a client of the keeper's own node, or one that this ledger lacks. */

@@ -473,6 +473,7 @@ static enum sl_route_verb verb_of(const struct ksim_command *m)
 {
     switch (m->verb) {
         case KSIM_ACQUIRE: return SL_ROUTE_ACQUIRE;
+        case KSIM_EXTEND: return SL_ROUTE_EXTEND;
         case KSIM_RELEASE: return SL_ROUTE_RELEASE;
         case KSIM_TX_BEGIN: return SL_ROUTE_TX_BEGIN;
         case KSIM_TX_COMMIT: return SL_ROUTE_TX_COMMIT;
@@ -485,6 +486,7 @@ static enum sl_route_verb verb_of(const struct ksim_command *m)
 static void describe(struct ksim_request *q)
 {
     const struct ksim_command *m = &q->command;
+    bool has_fence = m->verb == KSIM_EXTEND || m->verb == KSIM_RELEASE;
     q->remote = (struct sl_route_request){
         .verb = verb_of(m),
         .waits = m->wait_ms > 0,
@@ -492,7 +494,7 @@ static void describe(struct ksim_request *q)
         .arrived_ms = q->arrived_ms,
         .key = ksim_key(m->key),
         .lease_ms = m->verb == KSIM_ACQUIRE ? m->lease_ms : 0,
-        .fence = m->verb == KSIM_RELEASE ? m->fence : 0,
+        .fence = has_fence ? m->fence : 0,
         .bytes = {(const char *)m, sizeof *m},
         .named = m->verb == KSIM_ACQUIRE && m->id[0] != '\0' && m->lease_ms > 0,
         .notify = m->notify != 0,

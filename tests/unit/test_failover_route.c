@@ -1170,6 +1170,29 @@ UNIT_TEST(without_a_keeper_all_requests_of_a_session_are_answered)
     leave(1);
 }
 
+/* The client has repeated the ACQUIRE of a grant that it holds, with NOTIFY. The extension has the id of that
+ * ACQUIRE, so the caller finds the queued request. */
+UNIT_TEST(an_extension_shows_the_grant_while_the_client_repeats_its_acquisition)
+{
+    for (sl_fence extended = 4; extended <= 5; extended++) {
+        open_route(7);
+        notify(0, "n0");
+        orders();
+        QUEUED;
+        orders();
+        SUBMIT(1, "EXTEND", .verb = SL_ROUTE_EXTEND, .fence = extended);
+        orders();
+        RECEIVE(HELD, .session = 1, .key = text("k"), .request = &notifies[0],
+                .grant = {.fence = 5, .leased = true, .left_ms = 10000});
+        assert_int_equal(notifies[0].unanswered, 5);
+        RECEIVE(SAY, .session = 1, .what = SL_SAY_LAST, .bytes = text(":10000"));
+        orders();
+        bool is_reported = strstr(hand_over(), "RECLAIM 0 k 5 left") != NULL;
+        assert_int_equal(is_reported, extended == 5);
+        leave(1);
+    }
+}
+
 /* The commit was sent, and its outcome is unknown. The requests with NOTIFY are sent again. */
 UNIT_TEST(a_commit_is_settled_while_requests_wait_with_NOTIFY)
 {

@@ -103,6 +103,7 @@ static enum sl_route_verb verb_of(const struct request *r)
 {
     unsigned flags = r->command->flags;
     if (r->verb == SL_VERB_ACQUIRE) return SL_ROUTE_ACQUIRE;
+    if (r->verb == SL_VERB_EXTEND) return SL_ROUTE_EXTEND;
     if (r->verb == SL_VERB_RELEASE) return SL_ROUTE_RELEASE;
     if ((flags & SL_BEGINS) != 0) return SL_ROUTE_TX_BEGIN;
     if ((flags & SL_COMMITS) != 0) return SL_ROUTE_TX_COMMIT;
@@ -114,6 +115,7 @@ static enum sl_route_verb verb_of(const struct request *r)
 static void describe_request(struct request *r)
 {
     bool has_id = r->n == 3 && (r->command->flags & SL_BEGINS) != 0;
+    bool has_fence = r->verb == SL_VERB_EXTEND || r->verb == SL_VERB_RELEASE;
     r->remote = (struct sl_route_request){
         .verb = verb_of(r),
         .waits = r->waits,
@@ -122,7 +124,7 @@ static void describe_request(struct request *r)
         .arrived_ms = r->arrived_ms,
         .bytes = r->bytes,
         .key = r->key,
-        .fence = r->verb == SL_VERB_RELEASE ? r->fence : 0,
+        .fence = has_fence ? r->fence : 0,
         .lease_ms = r->verb == SL_VERB_ACQUIRE ? r->want.lease_ms : 0,
         .named = r->verb == SL_VERB_ACQUIRE && r->id.n > 0 && r->want.lease_ms > 0,
         .notify = r->notify,
