@@ -229,16 +229,29 @@ static void acknowledge(struct ksim_world *w, uint32_t i, struct ksim_request *q
     ksim_request_wait(w, i, q, KSIM_FOR_JOURNAL);
 }
 
-/* Whether the grant of a reply has expired while the reply waited; then run the command again. */
+/* Whether the change that a reply shows still exists. If the reply waited, the lease may have expired. An
+ * extension may also have been undone: if an earlier extension was later, this one kept its expiry, and
+ * there may have been no memory for the note of the earlier one. */
+static bool is_in_table(const struct ksim_world *w, uint32_t i,
+                        const struct ksim_request *q)
+{
+    const struct sl_table *t = w->nodes[i].table;
+    struct sl_now now = ksim_node_now(w, i);
+    struct sl_bytes key = ksim_key(q->command.key);
+    struct sl_grant_view v;
+    return q->command.verb == KSIM_ACQUIRE
+               ? sl_table_holds(t, now, key, q->parked.fence)
+               : sl_table_inspect_grant(t, now, key, q->parked.fence, &v) &&
+                     v.end_ms >= q->parked.end_ms;
+}
+
+/* If the change that a reply shows no longer exists, run the command again. */
 static bool is_over(struct ksim_world *w, uint32_t i, struct ksim_request *q)
 {
-    if (q->command.verb != KSIM_ACQUIRE ||
-        sl_table_holds(w->nodes[i].table, ksim_node_now(w, i), ksim_key(q->command.key),
-                       q->parked.fence))
-        return false;
+    if (is_in_table(w, i, q)) return false;
     /* A known gap: if this keeper fails before the end is durable, the next one restores the lease,
      * which no client knows of, until it expires again. */
-    ksim_audit_delivered(w, q->parked.fence);
+    if (q->command.verb == KSIM_ACQUIRE) ksim_audit_delivered(w, q->parked.fence);
     q->place = KSIM_NOWHERE;
     q->deferred = true;
     ksim_serve(w, i, q);
