@@ -380,9 +380,10 @@ static bool withdrew(const void *guests, struct sl_bytes key,
     return sl_guests_withdrew(guests, key, v);
 }
 
-static void broke(void *guests, sl_ms now_ms, sl_fence fence)
+static void broke(void *guests, sl_ms now_ms, sl_fence fence, bool stolen)
 {
-    sl_guests_broke(guests, now_ms, fence, false);
+    if (stolen) sl_guests_stole(guests, now_ms, fence);
+    else sl_guests_broke(guests, now_ms, fence, false);
 }
 
 bool sl_failover_init(struct sl_failover *f, const struct sl_failover_settings *s,

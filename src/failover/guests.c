@@ -64,9 +64,9 @@ static const struct sl_guest *find_session(const struct sl_guests *g, uint64_t i
 
 /* --- Grants that have ended ---------------------------------------------------------------- */
 
-/* How a grant has ended. A broken grant ends when its lease expires: it may be reported with a later
- * expiry. */
-enum end { RELEASED, BROKEN, REVOKED };
+/* How a grant has ended. A stolen or broken grant ends when its lease expires: it may be reported with a
+ * later expiry. */
+enum end { STOLEN, BROKEN, RELEASED, REVOKED };
 
 struct ended {
     struct sl_list all;
@@ -105,7 +105,7 @@ static bool has_ended(const struct sl_guests *g, sl_fence fence, enum end how)
 static void remember_ended(struct sl_guests *g, sl_fence fence, enum end how)
 {
     struct ended *x = find_ended(g, fence);
-    if (x != NULL && x->how == BROKEN) x->how = how;
+    if (x != NULL && x->how <= BROKEN && how > x->how) x->how = how;
     if (x != NULL || g->ended.count >= SL_ENDED_MAX) return;
     x = malloc(sizeof *x);
     if (x == NULL || sl_index_reserve(&g->ended) != SLUICE_OK) {
@@ -343,6 +343,11 @@ void sl_guests_broke(struct sl_guests *g, sl_ms now_ms, sl_fence fence, bool end
         remember_ended(g, fence, ended ? REVOKED : BROKEN);
 }
 
+void sl_guests_stole(struct sl_guests *g, sl_ms now_ms, sl_fence fence)
+{
+    if (g->leads && is_quiet(g, now_ms)) remember_ended(g, fence, STOLEN);
+}
+
 void sl_guests_reported(struct sl_guests *g, struct sl_now now,
                         const struct sl_grant_view *v, struct sl_bytes key)
 {
@@ -390,6 +395,7 @@ bool sl_guests_reclaim(struct sl_guests *g, struct sl_now now,
     bool good;
     *added = false;
     if (has_ended(g, v->fence, BROKEN)) reported.broken = true;
+    if (has_ended(g, v->fence, STOLEN)) reported.asked = reported.stolen = true;
     if (sl_table_inspect_grant(g->table, now, key, v->fence, &held)) {
         good = reclaim_held(g, now, session, guest, &held, &reported, key);
         *added = held.leased && is_quiet(g, now.ms);

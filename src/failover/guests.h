@@ -182,6 +182,10 @@ void sl_guests_gone(struct sl_guests *g, sl_ms now_ms, sl_fence fence, bool at_o
  * learn of the grant from them. */
 void sl_guests_broke(struct sl_guests *g, sl_ms now_ms, sl_fence fence, bool ended);
 
+/* According to its entry in the journal, a thief was granted the lock by force while this grant was held. If
+ * a node reports the grant during the wait, it still cannot be extended. */
+void sl_guests_stole(struct sl_guests *g, sl_ms now_ms, sl_fence fence);
+
 /* A ledger has this grant. If BREAK NOW has ended it during the wait, the mark of its key lasts until
  * the reported expiry. Call this before sl_guests_withdrew(). */
 void sl_guests_reported(struct sl_guests *g, struct sl_now now,

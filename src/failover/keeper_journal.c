@@ -163,8 +163,9 @@ static bool record_grant(struct sl_keeper_journal *k, const struct sl_grant_chan
     struct sl_grant_view v = c->grant;
     struct sl_bytes value;
     struct grant_bound *b = make_bound(k, v.fence);
-    /* The entry of an earlier keeper may have a later bound. That of a broken grant has been read. */
-    assert(!k->reads || v.broken);
+    /* The entry of an earlier keeper may have a later bound. That of a broken or stolen
+     * grant has been read. */
+    assert(!k->reads || v.broken || v.stolen);
     sl_ms end_ms = to_journal_time(k, k->now_ms, v.end_ms);
     sl_ms bound_ms = round_up(end_ms, step);
     /* The next keeper restores the lease until the bound, and for longer by up to 1 in 499 for its clock. */
@@ -409,7 +410,7 @@ static int restore_grant(struct sl_keeper_journal *k, struct sl_now now,
                      k->settings.withdrew(k->settings.arg, item->key, &v);
     bool broken = v.broken || v.stolen;
     if (broken && k->settings.broke != NULL)
-        k->settings.broke(k->settings.arg, now.ms, item->fence);
+        k->settings.broke(k->settings.arg, now.ms, item->fence, !v.broken);
     struct sl_grant_view held;
     if (v.end_ms <= now.ms && broken && !withdrawn) {
         if (!sl_table_inspect_grant(k->settings.table, now, item->key, item->fence,

@@ -63,24 +63,41 @@ static void merge_end(struct sl_table *t, const struct sl_grant_ref *p,
     sl_grant_set_unsure(p, unsure);
 }
 
+/* If a report says that a lease was broken or stolen, it cannot be extended. An inline holder cannot be
+ * marked as stolen. Out of memory: EXTEND replies LOST instead of ASKED. */
+static void bar_extension(struct sl_table *t, struct sl_now now, struct sl_grant_ref *p,
+                          const struct sl_grant_view *v)
+{
+    struct sl_lock *l = p->lock;
+    if (v->asked && p->entry == NULL && sl_table_move_inline(t, now, l) == SLUICE_OK)
+        sl_lock_find_grant(l, now, v->fence, p);
+    struct sl_entry *e = p->entry;
+    if (e == NULL) {
+        if (v->broken || v->asked) l->flags |= SL_INLINE_BROKEN;
+        return;
+    }
+    if (v->broken) e->broken = true;
+    if (!v->asked || e->stolen) return;
+    e->stolen = true;
+    e->victim_ms = -1;
+    l->roster->stolen++;
+    sl_roster_set_victim(l->roster, e, SL_VICTIM_NONE);
+}
+
 /* Handle a grant that is reported again. If only one of the reporters knows that the
  * lease was extended, the holder relies on the later expiry. */
-static int reclaim_again(struct sl_table *t, struct sl_now now,
-                         const struct sl_grant_ref *p, const struct sl_session *s,
-                         const struct sl_grant_view *v)
+static int reclaim_again(struct sl_table *t, struct sl_now now, struct sl_grant_ref *p,
+                         const struct sl_session *s, const struct sl_grant_view *v)
 {
-    struct sl_entry *e = p->entry;
-    struct sl_lock *l = p->lock;
+    const struct sl_entry *e = p->entry;
+    const struct sl_lock *l = p->lock;
     bool leased = e == NULL || e->lease_ms > 0;
     if (leased != v->leased) return SLUICE_EINVAL;
     if (!leased) return e->session == s ? SLUICE_OK : SLUICE_EINVAL;
     if ((e == NULL ? l->user : e->user) != user_of(s, v)) return SLUICE_EINVAL;
     if ((e == NULL ? sl_inline_session_id(l) : e->session_id) == 0 && s != NULL)
         return SLUICE_EINVAL;
-    /* A grant that was stolen cannot be extended either. */
-    bool broken = v->broken || v->asked;
-    if (broken && e == NULL) l->flags |= SL_INLINE_BROKEN;
-    if (broken && e != NULL) e->broken = true;
+    bar_extension(t, now, p, v);
     merge_end(t, p, now, v);
     return SLUICE_OK;
 }
@@ -189,7 +206,7 @@ static int reclaim_entry(struct sl_table *t, struct sl_now now, struct sl_sessio
     sl_roster_add_holder(r, e, t->index.seed);
     e->reclaimed = true;
     r->reclaimed++;
-    e->stolen = v->asked; /* Its thief has left, or was granted the lock by force. */
+    e->stolen = v->asked;
     r->stolen += v->asked;
     sl_table_count_entry(t, e);
     if (e->named != NULL) take_name(t, e, e->named);
@@ -275,9 +292,9 @@ int sl_table_reclaim(struct sl_table *t, struct sl_now now, struct sl_session *s
     bool held = sl_table_find(t, now, key, v->fence, &p);
     sl_ms before_ms = held ? sl_grant_end(&p) : 0;
     int status = reclaim(t, now, s, &known, key);
-    /* The next keeper must know that it was broken: the ledgers do not tell. */
-    if (status == SLUICE_OK && v->broken && sl_table_find(t, now, key, v->fence, &p) &&
-        sl_grant_end(&p) > before_ms)
+    /* The next keeper must know that it was broken or stolen: the ledgers do not tell. */
+    if (status == SLUICE_OK && (v->broken || v->asked) &&
+        sl_table_find(t, now, key, v->fence, &p) && sl_grant_end(&p) > before_ms)
         sl_table_note_grant(t, now, p, before_ms);
     return status;
 }

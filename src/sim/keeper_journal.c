@@ -96,7 +96,7 @@ void ksim_journal_writes(struct ksim_world *w, const struct ksim_item *entry)
     check_sure(w, entry);
 }
 
-/* A keeper that has read the journal knows which leases were broken, also if a node reports one again. */
+/* A keeper that has read the journal knows which leases were broken or stolen, also if a node reports one again. */
 void ksim_journal_reported(struct ksim_world *w, uint32_t i, struct sl_bytes key,
                            sl_fence fence)
 {
@@ -109,10 +109,13 @@ void ksim_journal_reported(struct ksim_world *w, uint32_t i, struct sl_bytes key
         !sl_table_inspect_grant(n->table, ksim_node_now(w, i), key, fence, &held) ||
         held.broken)
         return;
+    /* After the wait, the keeper itself may undo a steal. */
+    bool stolen = n->quiet && !held.stolen;
     for (size_t k = 0; k < m->count; k++)
-        if (read(&m->items[k], &item, &v) && item.fence == fence && v.broken)
+        if (read(&m->items[k], &item, &v) && item.fence == fence &&
+            (v.broken || (stolen && v.stolen)))
             KSIM_WRONG(w,
                        "n%u does not know that fence %" PRIu64
-                       " was broken, although it has read the journal",
-                       i + 1, fence);
+                       " was %s, although it has read the journal",
+                       i + 1, fence, v.broken ? "broken" : "stolen");
 }

@@ -132,7 +132,7 @@ static void note_durable(struct ksim_world *w, const struct ksim_item *entry,
 }
 
 /* A keeper that has not read all entries does not know until when a lease lasts, so it records none. It may record a
- * broken grant, whose entry it has read. */
+ * broken or stolen grant, whose entry it has read. */
 static void check_read(struct ksim_world *w, const struct ksim_item *entry)
 {
     uint32_t i = w->etcd.term.node - 1;
@@ -143,7 +143,7 @@ static void check_read(struct ksim_world *w, const struct ksim_item *entry)
     if (!w->nodes[i].up || !g->leads || g->term != w->etcd.term.term ||
         !g->reads_journal || ksim_fence_of(entry) == 0 || entry->value.at == NULL ||
         sl_record_next(entry->value, &at, &item) != 1 ||
-        !sl_grant_read(item.value, &v) || v.broken)
+        !sl_grant_read(item.value, &v) || v.broken || v.stolen)
         return;
     KSIM_WRONG(w, "n%u records fence %" PRIu64 " before it has read the journal", i + 1,
                ksim_fence_of(entry));

@@ -671,6 +671,40 @@ UNIT_TEST(a_lease_that_was_broken_and_has_expired_is_added_with_its_later_expiry
     assert_true(v.broken && v.left_ms >= 30000);
 }
 
+/* The journal says that the lease was stolen, and a node that does not know that reports it again. */
+UNIT_TEST(a_lease_that_was_stolen_is_not_reported_as_broken)
+{
+    for (int expired = 0; expired < 2; expired++) {
+        struct sl_effect e;
+        sl_ms left_ms;
+        learn_short_lease();
+        struct sl_grant_view v = {.fence = 10,
+                                  .leased = true,
+                                  .asked = true,
+                                  .stolen = true,
+                                  .units = 1,
+                                  .per = 1,
+                                  .buckets = 1,
+                                  .end_ms = now.ms + 5000};
+        assert_int_equal(sl_table_restore(table, now, &v, text("k")), SLUICE_OK);
+        sl_guests_stole(&guests, now.ms, 10);
+        if (expired) now.ms += 6000;
+        while (sl_table_next(table, now, &e)) continue;
+        RECEIVE(3, RECLAIM, .ms = 6000, .key = text("k"), GRANT(10, 30000));
+        orders();
+        assert_true(sl_table_inspect_grant(table, now, text("k"), 10, &v));
+        assert_true(v.stolen && !v.broken && v.left_ms >= 30000);
+        const struct sl_session any = {0};
+        sl_table_recover(table, 0);
+        sl_table_set_authority(table, SL_NEVER);
+        assert_int_equal(sl_table_extend(table, now, &any, text("k"), 10, 9000,
+                                         (struct sl_bytes){0}, &left_ms),
+                         SLUICE_EASKED);
+        teardown(NULL);
+        setup(NULL);
+    }
+}
+
 UNIT_TEST(the_mark_of_a_revoked_lease_lasts_until_the_latest_reported_expiry)
 {
     struct sl_lock_view v;

@@ -720,12 +720,14 @@ UNIT_TEST(the_entry_of_a_broken_grant_that_is_held_again_stays)
     assert_true(sl_table_holds(x->table, x->now, text("k"), 5));
 }
 
-static sl_fence broke; /* The last grant that an entry says is broken. */
+static sl_fence broke;  /* The last grant that an entry says is broken or stolen, */
+static bool was_stolen; /* and which of them. */
 
-static void note_broke(void *arg, sl_ms now_ms, sl_fence fence)
+static void note_broke(void *arg, sl_ms now_ms, sl_fence fence, bool stolen)
 {
     (void)arg, (void)now_ms;
     broke = fence;
+    was_stolen = stolen;
 }
 
 UNIT_TEST(an_expired_entry_says_that_a_grant_was_broken)
@@ -743,6 +745,7 @@ UNIT_TEST(an_expired_entry_says_that_a_grant_was_broken)
         broke = 0;
         assert_int_equal(read_page(y, ROWS), SLUICE_OK);
         assert_int_equal(broke, 5);
+        assert_false(was_stolen);
         assert_int_equal(sl_table_inspect_grant(y->table, y->now, text("k"), 5, &v),
                          reported);
         if (reported) assert_true(v.broken && v.left_ms >= 5000);
@@ -752,6 +755,43 @@ UNIT_TEST(an_expired_entry_says_that_a_grant_was_broken)
         teardown(NULL);
         setup(NULL);
     }
+}
+
+/* A keeper that has not read all entries receives a later expiry of a stolen lease whose entry it has read. */
+UNIT_TEST(the_later_expiry_of_a_stolen_grant_is_recorded_while_entries_are_read)
+{
+    struct keeper *x = first(), *y = &keepers[1];
+    struct sl_grant_view v = {.fence = 5,
+                              .leased = true,
+                              .asked = true,
+                              .stolen = true,
+                              .units = 1,
+                              .per = 1,
+                              .buckets = 1,
+                              .left_ms = 100};
+    sl_table_set_fences(x->table, 1000, SL_FENCE_MAX);
+    assert_int_equal(sl_table_reclaim(x->table, x->now, NULL, &v, text("k")),
+                     SLUICE_OK);
+    acquire(x, "other", 60000);
+    sl_journal_await(x->k.rules, sl_journal_last(x->k.rules));
+    write_all(x);
+    assert_int_equal(row_count, 2);
+    renew(x);
+    assert_true(sl_keeper_journal_begin(&y->k, y->now.ms, stored_ms));
+    sl_table_set_fences(y->table, (sl_fence)1 << 40, SL_FENCE_MAX);
+    y->k.settings.broke = note_broke;
+    assert_int_equal(read_page(y, 1), SLUICE_OK);
+    assert_int_equal(broke, 5);
+    assert_true(was_stolen);
+    v.left_ms = 2 * VOLATILE;
+    sl_keeper_journal_change(&y->k, y->now.ms);
+    assert_int_equal(sl_table_reclaim(y->table, y->now, NULL, &v, text("k")),
+                     SLUICE_OK);
+    assert_int_equal(read_page(y, ROWS), SLUICE_OK);
+    sl_journal_await(y->k.rules, sl_journal_last(y->k.rules));
+    assert_int_equal(write_all(y), 1);
+    assert_true(sl_table_newest(y->table, y->now, text("k"), &v));
+    assert_true(v.stolen && !v.broken && left_of(y, "k") >= 2 * VOLATILE);
 }
 
 UNIT_TEST(the_end_of_a_grant_that_a_node_reported_is_recorded)

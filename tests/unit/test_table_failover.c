@@ -79,8 +79,9 @@ UNIT_TEST(a_lease_that_was_stolen_cannot_be_extended_whoever_reports_it_first)
             assert_int_equal(sl_table_reclaim(s->table, s->now, NULL, &v, bytes("k")),
                              SLUICE_OK);
         }
-        assert_true(sl_table_extend(s->table, s->now, &s->session[0], bytes("k"), 40,
-                                    9000, (struct sl_bytes){0}, &left) < 0);
+        assert_int_equal(sl_table_extend(s->table, s->now, &s->session[0], bytes("k"),
+                                         40, 9000, (struct sl_bytes){0}, &left),
+                         SLUICE_EASKED);
     }
 }
 
