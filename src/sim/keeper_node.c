@@ -187,7 +187,7 @@ static void release_unanswered(struct ksim_world *w, uint32_t i,
         sl_guests_gone(&n->f.guests, now.ms, past.fence, false);
 }
 
-static void do_guests(struct ksim_world *w, uint32_t i)
+void ksim_node_guest_orders(struct ksim_world *w, uint32_t i)
 {
     struct ksim_node *n = &w->nodes[i];
     struct sl_guests_order o;
@@ -335,7 +335,7 @@ static void do_route(struct ksim_world *w, uint32_t i)
 
 void ksim_node_orders(struct ksim_world *w, uint32_t i)
 {
-    do_guests(w, i);
+    ksim_node_guest_orders(w, i);
     do_route(w, i);
 }
 
@@ -420,7 +420,7 @@ static void stop(struct ksim_world *w, uint32_t i, uint64_t term)
     ksim_rules_stop(w, i, term);
     n->quiet = n->reclaims = false;
     n->had_records = !sl_list_empty(&n->f.route.ledger.all);
-    do_guests(w, i);
+    ksim_node_guest_orders(w, i);
     for (struct sl_list *x = n->conns.next; x != &n->conns; x = x->next) {
         struct ksim_conn *c = sl_container_of(x, struct ksim_conn, all);
         if (!c->is_guest && c->open) move_client(w, i, c);

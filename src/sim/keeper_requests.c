@@ -57,7 +57,10 @@ void ksim_requests_cancel(struct ksim_world *w, uint32_t i, struct ksim_request 
     }
     if (status == 2) {
         ksim_leases_ended(w, i, past.fence);
-        sl_guests_gone(&n->f.guests, now.ms, past.fence, false);
+        sl_guests_gone(&n->f.guests, now.ms, past.fence, true);
+        ksim_rules_urgent(w, i, past.fence);
+        ksim_node_guest_orders(w,
+                               i); /* The nodes learn of it before the client does. */
     }
     uint64_t id = strtoull(m->id, NULL, 16);
     *slot_of(w, id) = (struct ksim_cancelled){

@@ -439,6 +439,20 @@ for how in ("break", "now", "steal"):
 
 
 @test
+def a_cancelled_lock_without_a_lease_is_not_held_by_the_next_keeper(t):
+    """Its node would report it, and the connection that had acquired it stays open."""
+    with trio(t) as (live, keeper, one, two):
+        id_ = b"an id of 16 byte"
+        holder, other, b = live.clients(one, one, two)
+        fence_of(holder("ACQUIRE", "k", "REQUEST", id_))
+        check(other("CANCEL", "k", id_), 2)
+        live[keeper].kill()
+        until(lambda: not isinstance(b("ACQUIRE", "k", "WAIT", 20000, "LEASE", 1000), (Error, type(None))),
+              "it is granted", 30)
+        check(holder("PING"), "PONG")
+
+
+@test
 def a_repeated_request_gets_its_grant_from_the_next_keeper(t):
     with trio(t) as (live, keeper, one, two):
         id_ = b"an id of 16 byte"

@@ -225,8 +225,8 @@ static void acquire(struct request *r)
 
 /* --- RELEASE, EXTEND, CHECK, READ, AWAIT ------------------------------------------- */
 
-/* A client has released a grant. `tells`: report the end to the nodes, which do not know of it. */
-static void released(const struct request *r, const struct sl_ended *past, bool tells)
+/* A client has released a grant. */
+static void released(const struct request *r, const struct sl_ended *past)
 {
     struct server *s = r->s;
     s->stats.releases++;
@@ -236,7 +236,6 @@ static void released(const struct request *r, const struct sl_ended *past, bool 
                                                .key = r->key,
                                                .fence = past->fence});
     sl_local_count_stolen(s, r->key, past, true, sl_state_pending(s, r->key));
-    if (tells) sl_local_notify_gone(s, past->fence, false);
 }
 
 static void release(struct request *r)
@@ -248,9 +247,9 @@ static void release(struct request *r)
     if (n == 0 && (may_be_held(r) || sl_local_waits_for_others(r))) return;
     /* A node knows of the release only if its own client took the grant and named the fence. The
      * node of a client that extended the lease does not know. */
-    if (n == 1)
-        released(r, &past,
-                 past.leased || past.session_id != sl_conn_id(r->c) || r->fence == 0);
+    if (n == 1) released(r, &past);
+    if (n == 1 && (past.leased || past.session_id != sl_conn_id(r->c) || r->fence == 0))
+        sl_local_notify_gone(s, past.fence, false);
     sl_request_answer_number(r, n);
 }
 
@@ -265,7 +264,12 @@ static void cancel(struct request *r)
         sl_local_refuse(r, n);
         return;
     }
-    if (n == 2) released(r, &past, true);
+    if (n == 2) {
+        released(r, &past);
+        /* Before the reply: the node of the holder has a record, and if the grant has no lease, the next
+         * keeper would hold it until its connection closes. */
+        sl_local_notify_gone(s, past.fence, true);
+    }
     sl_request_cancelled(r);
     sl_request_answer_number(r, n);
 }
