@@ -127,12 +127,15 @@ void sl_proposer_evaluate_look(struct sl_node *n, struct sl_now now,
                                const struct sl_proposer_count *c)
 {
     if (sl_proposer_repeats(n, now, r, c)) return;
-    /* If there were a lease, one of these nodes would have it. */
-    if (c->yes >= c->majority) {
+    /* If there were a lease, one of these nodes would have it. If one has it, the other votes show whether it is
+     * agreed. */
+    bool may_be_held = may_have_majority(c);
+    if (may_be_held && c->open > 0) return;
+    if (c->yes >= c->majority && !may_be_held) {
         r->looks = r->last = false;
         sl_proposer_end_round(n, r);
         sl_proposer_ask_acquire(n, now, r);
-    } else if (c->yes + c->open < c->majority) no_quorum(n, now, r, c);
+    } else if (may_be_held || c->yes + c->open < c->majority) no_quorum(n, now, r, c);
 }
 
 /* --- The position in the queue ----------------------------------------------------- */

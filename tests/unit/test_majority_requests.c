@@ -206,6 +206,23 @@ STAGE_TEST(a_repeated_request_does_not_wait_behind_others, 3)
     waits(s, b);
 }
 
+/* Otherwise it would wait behind the other request, which waits for its lease. */
+STAGE_TEST(a_repeated_request_waits_for_the_node_that_knows_the_grant, 3)
+{
+    cut(s, 1, 2, SL_MESSAGE_ACQUIRE);
+    cut(s, 1, 3, SL_MESSAGE_TEACH);
+    cut(s, 1, 2, SL_MESSAGE_TEACH);
+    sl_fence fence = granted(s, ASK(1, FIRST));
+    uint64_t a = ASK(2, OTHER, .wait_ms = 60000);
+    waits(s, a);
+    hold(s, 1, 2, SL_MESSAGE_VOTE);
+    uint64_t b = ASK(2, FIRST, .wait_ms = 60000);
+    waits(s, b);
+    open_all(s);
+    const struct sl_grant *g = grant_of(s, b);
+    assert_true(g->fence == fence && g->replay);
+}
+
 STAGE_TEST(a_request_keeps_its_position_for_linger, 3)
 {
     sl_fence fence = granted(s, ASK(1, .lease_ms = 9000));
