@@ -249,8 +249,10 @@ struct ksim_node {
     uint64_t ended_term;
     sl_fence ended[KSIM_ENDED];
     uint32_t ended_count;
-    int64_t ready_us[KSIM_NODES];  /* when each node has handed over its ledger, */
-    sl_ms complete_ms[KSIM_NODES]; /* since when that ledger has been complete; */
+    int64_t ready_us[KSIM_NODES]; /* when each node has handed over its ledger, */
+    /* since when that ledger has been complete, by the clock of this node; SL_NEVER: it has not
+     * reported. (0 is an ordinary time: that node may start when the clock of this one begins.) */
+    sl_ms complete_ms[KSIM_NODES];
     /* when the last request of each node on its route arrived there; INT64_MIN: none. */
     sl_ms asked_ms[KSIM_NODES];
     uint32_t members;          /* The membership that it knows, as bits of ids; */

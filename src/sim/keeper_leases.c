@@ -674,7 +674,8 @@ void ksim_leases_received(struct ksim_world *w, uint32_t i, uint32_t from,
             break;
         case SL_FAILOVER_READY:
             w->nodes[i].ready_us[from - 1] = w->now_us;
-            if (w->nodes[i].complete_ms[from - 1] == 0) /* The first report counts. */
+            /* The first report counts. */
+            if (w->nodes[i].complete_ms[from - 1] == SL_NEVER)
                 w->nodes[i].complete_ms[from - 1] = ksim_node_now(w, i).ms - m->ms;
             break;
         default: break;
@@ -762,6 +763,9 @@ static void check_reports(struct ksim_world *w, uint32_t i)
     if (!n->successor && (n->last_ledgers & ~(1u << n->last_keeper)) == 0)
         KSIM_WRONG(w, "n%u ends its wait early, but the last keeper named no ledgers",
                    i + 1);
+    if (missing != 0)
+        KSIM_WRONG(w, "n%u has waited for earlier leases, but not for the nodes %#x",
+                   i + 1, missing);
     for (uint32_t o = 0; o < w->node_count; o++)
         if (!n->successor && o != i && o + 1 != n->last_keeper &&
             (n->last_ledgers >> (o + 1) & 1) != 0 &&
@@ -770,9 +774,6 @@ static void check_reports(struct ksim_world *w, uint32_t i)
                        "n%u has waited for earlier leases, but the ledger of n%u may "
                        "lack some",
                        i + 1, o + 1);
-    if (missing != 0)
-        KSIM_WRONG(w, "n%u has waited for earlier leases, but not for the nodes %#x",
-                   i + 1, missing);
 }
 
 /* A new keeper whose ledger may lack leases waits until these have expired. */

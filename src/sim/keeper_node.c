@@ -378,7 +378,7 @@ static void lead(struct ksim_world *w, uint32_t i, const struct sl_failover_orde
     n->last_ledgers = o->before.ledgers | 1u << o->before.node;
     n->last_keeper = o->before.node;
     memset(n->open_ms, 0, sizeof n->open_ms);
-    memset(n->complete_ms, 0, sizeof n->complete_ms);
+    for (uint32_t k = 0; k < KSIM_NODES; k++) n->complete_ms[k] = SL_NEVER;
     ksim_limits_begin(w, i, o->before.fence_limit, o->before.longest_ms);
     ksim_tx_lead(w, i, o->term);
     sl_route_resume(&n->f.route);
