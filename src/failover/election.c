@@ -46,9 +46,9 @@ struct sl_election {
     uint64_t announced_term;        /* The term in the last KEEPER order. */
     sl_ms heartbeat_seen_ms;        /* When the current heartbeat was first seen. */
     bool storage_answers;           /* Whether the storage answered the last request. */
-    sl_ms answered_ms;              /* When the storage last answered. */
-    sl_ms answers_since_ms;         /* Since when it has answered without a gap. */
-    sl_ms known_at_ms; /* When the last answered READ_TERM was requested. */
+    sl_ms answered_ms;      /* When the last request that it answered was sent. */
+    sl_ms answers_since_ms; /* Since when it has answered without a gap. */
+    sl_ms known_at_ms;      /* When the last answered READ_TERM was requested. */
 
     bool reading, claiming, renewing; /* An order is outstanding. */
     sl_ms read_ms, renew_ms;          /* When to order the next one, or SL_NEVER. */
@@ -333,8 +333,9 @@ static void forget_term(struct sl_election *e, uint64_t term)
 
 /* --- Storage results -------------------------------------------------------------- */
 
-/* Record whether the storage answered. Returns true if it did. */
-static bool note_answer(struct sl_election *e, sl_ms now, int status)
+/* Record whether the storage answered. Returns true if it did. An answer counts at the time of its request: a
+ * late answer does not show that the storage still answers. */
+static bool note_answer(struct sl_election *e, sl_ms now, sl_ms asked_ms, int status)
 {
     bool yes = status == SLUICE_OK || status == SLUICE_ESTALE;
     if (!yes) {
@@ -347,9 +348,9 @@ static bool note_answer(struct sl_election *e, sl_ms now, int status)
      * from now on. */
     if (!e->storage_answers ||
         now - e->answered_ms > GAP_HEARTBEATS * e->settings.heartbeat_ms)
-        e->answers_since_ms = now;
+        e->answers_since_ms = e->answered_ms = now;
+    else if (asked_ms > e->answered_ms) e->answered_ms = asked_ms;
     e->storage_answers = true;
-    e->answered_ms = now;
     return true;
 }
 
@@ -358,7 +359,7 @@ void sl_election_term_read(struct sl_election *e, sl_ms now, sl_ms asked_ms,
 {
     note_sleep(e, now);
     e->reading = false;
-    if (!note_answer(e, now, d->status)) return;
+    if (!note_answer(e, now, asked_ms, d->status)) return;
     e->known_at_ms = asked_ms;
     learn(e, now, &d->term_record);
     if (!e->known) e->read_ms = now + RETRY_MS;
@@ -448,7 +449,7 @@ void sl_election_claimed(struct sl_election *e, sl_ms now, sl_ms asked_ms,
     note_sleep(e, now);
     e->claiming = false;
     if (e->state == SL_ELECTION_CLAIMING) e->state = SL_ELECTION_WATCHING;
-    note_answer(e, now, d->status);
+    note_answer(e, now, asked_ms, d->status);
     if (d->status == SLUICE_OK && is_current(e, d->term)) {
         lead(e, now, asked_ms, d);
         return;
@@ -467,7 +468,7 @@ void sl_election_renewed(struct sl_election *e, sl_ms now, sl_ms asked_ms,
                          uint64_t term, const struct sl_storage_result *d)
 {
     note_sleep(e, now);
-    bool known = note_answer(e, now, d->status);
+    bool known = note_answer(e, now, asked_ms, d->status);
     e->renewing = false;
     if (e->state != SL_ELECTION_LEADING) return;
     if (term != e->current.term) { /* This renewal was for an older term. */
@@ -494,7 +495,7 @@ void sl_election_term_changed(struct sl_election *e, sl_ms now,
                               const struct sl_storage_term *r)
 {
     note_sleep(e, now);
-    note_answer(e, now, SLUICE_OK);
+    note_answer(e, now, now, SLUICE_OK);
     learn(e, now, r);
     consider(e, now);
 }

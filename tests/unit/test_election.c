@@ -404,6 +404,34 @@ UNIT_TEST(an_engine_that_was_away_is_given_time)
     SAID("claim after 5 beat 9\n");
 }
 
+/* A read is executed before an outage, and its answer arrives during the outage. When the storage is back, the
+ * keeper is given time. */
+UNIT_TEST(a_late_answer_does_not_hide_an_outage)
+{
+    ELECTION s = election_stage_new(1, 3);
+    SEES(2, UP), SEES(3, UP);
+    TERM_READ(2, 5, 7);
+    UNHEARD;
+    election_needs(s);
+    election_passes(s, 500);
+    SAID("read\n");
+    TOLD(2, 5, 8);
+    election_passes(s, 500);
+    TOLD(2, 5, 9);
+    election_passes(s, 1900);
+    SAID("");
+    TERM_READ(2, 5, 8);
+    SAID("read\n"); /* Does it still answer? */
+    election_passes(s, 1000);
+    SAID("");
+    TERM_READ(2, 5, 9);
+    SAID("");
+    silence_passes(s, 2999);
+    SAID("");
+    silence_passes(s, 1);
+    SAID("claim after 5 beat 9\n");
+}
+
 /* It is asleep for a minute; when it wakes the clock is the first it looks at. */
 UNIT_TEST(a_node_that_slept_reads_and_waits)
 {
@@ -637,7 +665,7 @@ UNIT_TEST(a_rejection_without_a_reason_is_final_and_read_again)
     election_passes(s, 490);
     election_renewed(s, SLUICE_ESTALE, NOREIGN);
     SAID("renew 6\nstop 6\nread\n");
-    SEES(2, CLOSED), election_needs(s), election_passes(s, 1000);
+    SEES(2, CLOSED), election_needs(s), election_passes(s, 900);
     SAID(""); /* Its own old term is no reason to claim. */
     TERM_READ(3, 8, 20);
     SAID("keeper 3 of 8\ndoubt up of 8\n");
