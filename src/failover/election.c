@@ -46,7 +46,9 @@ struct sl_election {
     uint64_t announced_term;        /* The term in the last KEEPER order. */
     sl_ms heartbeat_seen_ms;        /* When the current heartbeat was first seen. */
     bool storage_answers;           /* Whether the storage answered the last request. */
-    sl_ms answered_ms;      /* When the last request that it answered was sent. */
+    sl_ms
+        answered_ms; /* When the newest answered request was sent; after a gap, and for
+                             * a report of the watch: when it arrived. */
     sl_ms answers_since_ms; /* Since when it has answered without a gap. */
     sl_ms known_at_ms;      /* When the last answered READ_TERM was requested. */
 
@@ -333,8 +335,8 @@ static void forget_term(struct sl_election *e, uint64_t term)
 
 /* --- Storage results -------------------------------------------------------------- */
 
-/* Record whether the storage answered. Returns true if it did. An answer counts at the time of its request: a
- * late answer does not show that the storage still answers. */
+/* Record whether the storage answered. Returns true if it did. Except after a gap, an answer counts at the time
+ * of its request: a late answer does not show that the storage still answers. */
 static bool note_answer(struct sl_election *e, sl_ms now, sl_ms asked_ms, int status)
 {
     bool yes = status == SLUICE_OK || status == SLUICE_ESTALE;

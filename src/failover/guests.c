@@ -65,7 +65,7 @@ static const struct sl_guest *find_session(const struct sl_guests *g, uint64_t i
 /* --- Grants that have ended ---------------------------------------------------------------- */
 
 /* How a grant has ended. A stolen or broken grant ends when its lease expires: it may be reported with a
- * later expiry. */
+ * later expiry. A later value replaces STOLEN or BROKEN; RELEASED and REVOKED are final. */
 enum end { STOLEN, BROKEN, RELEASED, REVOKED };
 
 struct ended {

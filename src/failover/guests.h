@@ -84,8 +84,7 @@ struct sl_guests {
      * of the end may still report such a grant. */
     struct sl_index ended;
     struct sl_list ended_all;
-    /* As a new keeper: until when to wait for reports. 0: the reports and the journal are not awaited any
-     * more. */
+    /* As a new keeper: until when to wait for reports. 0: it no longer waits for the reports or the journal. */
     sl_ms reports_until_ms;
     /* During the wait of a new keeper: the previous keeper, which has resigned; 0: it has not. */
     uint32_t resigner;
@@ -182,8 +181,8 @@ void sl_guests_gone(struct sl_guests *g, sl_ms now_ms, sl_fence fence, bool at_o
  * learn of the grant from them. */
 void sl_guests_broke(struct sl_guests *g, sl_ms now_ms, sl_fence fence, bool ended);
 
-/* According to its entry in the journal, a thief was granted the lock by force while this grant was held. If
- * a node reports the grant during the wait, it still cannot be extended. */
+/* The journal says that this grant was stolen: a thief was granted the lock by force while it was held. If a node
+ * reports the grant during the wait, the grant still cannot be extended. */
 void sl_guests_stole(struct sl_guests *g, sl_ms now_ms, sl_fence fence);
 
 /* A ledger has this grant. If BREAK NOW has ended it during the wait, the mark of its key lasts until

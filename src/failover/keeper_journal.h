@@ -45,7 +45,8 @@ struct sl_keeper_journal_settings {
      * term; NULL: never. */
     bool (*withdrew)(const void *arg, struct sl_bytes key,
                      const struct sl_grant_view *v);
-    /* An entry says that this grant was broken, or only stolen; NULL: nobody needs that. */
+    /* The entry of this grant says that it was broken or stolen. `stolen`: stolen, and not broken. NULL: not
+     * needed. */
     void (*broke)(void *arg, sl_ms now_ms, sl_fence fence, bool stolen);
     void *arg;
 };

@@ -15,7 +15,8 @@
  * link to their node. Without the report of that node, the next keeper grants their locks to others
  * no earlier than two seconds after its claim. Neither happens while the storage shows the same term
  * and heartbeat. The limit is less than two seconds because a node may notice the end of its link up
- * to half a second late. */
+ * to half a second late. A node that was the keeper always counts from the moment when it stepped down
+ * (sl_route_step_down()). */
 #define CUT_OFF_MS 1200
 #define READ_AGAIN_MS 300
 
@@ -443,7 +444,8 @@ void sl_route_step_down(struct sl_route *r, sl_ms now_ms)
     r->cut_off = false;
     r->keeper = 0;
     lose_route(r, now_ms, true);
-    /* The next keeper does not wait for the report of this node, even if it has not sent a heartbeat yet. */
+    /* The next keeper does not wait for the report of this node, so an unchanged heartbeat proves nothing. No term
+     * is 0, so note_certain() does not postpone the cut-off. */
     r->lost = (struct sl_storage_term){0};
     while (!sl_list_empty(&r->resuming))
         enqueue(r, sl_container_of(r->resuming.next, struct sl_route_request, place));
@@ -483,6 +485,8 @@ static void cut_off_unleased(struct sl_route *r, sl_ms now_ms)
     r->read_again_ms = now_ms + READ_AGAIN_MS;
     sl_election_read_soon(r->settings.election, now_ms);
     if (r->certain_ms + CUT_OFF_MS > now_ms) return;
+    /* While the table is copied, the ledger lacks some grants, so close every session that the table still has a
+     * grant without a lease of. */
     for (struct sl_list *i = r->sessions.next; i != &r->sessions; i = i->next) {
         struct sl_route_session *n = sl_container_of(i, struct sl_route_session, all);
         bool holds = sl_route_holds_unleased(n) ||

@@ -63,7 +63,7 @@ struct sl_route_request {
     struct sl_bytes key;   /* ACQUIRE */
     sl_ms lease_ms;        /* ACQUIRE; 0: without a lease. */
     sl_fence fence; /* EXTEND, RELEASE: the fence that the client gave; 0: none. */
-    sl_fence released_fence; /* RELEASE: sl_route_released(). */
+    sl_fence released_fence; /* RELEASE: the result of sl_route_released(). */
 
     /* Private. */
     struct sl_route_session *session;
@@ -160,7 +160,8 @@ struct sl_route {
     bool
         exporting; /* This node was the keeper, and is copying its table to the ledger. */
     bool
-        cut_off; /* Since then, it has closed connections of clients without a lease. */
+        cut_off; /* Since this node stepped down, it has closed the connections of clients that hold grants
+                  * without a lease. */
     uint32_t keeper; /* 0: unknown. */
     uint64_t keeper_term;
     /* When the last route was lost; SL_NEVER: a route exists. */

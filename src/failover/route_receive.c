@@ -78,8 +78,8 @@ static void receive_reply(struct sl_route *r, struct sl_route_request *q, uint64
         if (x != NULL) x->unanswered = false;
         sl_route_knows(n, q->unanswered);
     }
-    /* An extension through another connection, which arrived after the RELEASE was sent, may have added the record
-     * again. */
+    /* HELD for an EXTEND on another connection may have arrived after this node sent the RELEASE, and added the
+     * record again. */
     if (q->had_record && reply.n > 0 && reply.at[0] == ':') {
         struct sl_record *x = sl_ledger_find(&r->ledger, q->released_fence);
         if (x != NULL) sl_ledger_drop(&r->ledger, x);
@@ -160,7 +160,7 @@ static void put_record(struct sl_route *r, sl_ms now_ms, struct sl_record *x,
     if (!r->handing) sl_ledger_sweep(&r->ledger, now_ms, 2);
 }
 
-/* Whether the client of the session extends this grant at present. Then it knows the grant. */
+/* Whether the current request of the session is an EXTEND of this grant. If so, the client knows the grant. */
 static bool extends(const struct sl_route_session *n, sl_fence fence)
 {
     const struct sl_route_request *q = n->request;
@@ -187,8 +187,8 @@ static void receive_held(struct sl_route *r, sl_ms now_ms,
     struct sl_record x = sl_record_of(m->key, &v, fresh ? n->id : 0,
                                       last_end(now_ms, v.left_ms),
                                       sure_end(q->sent_ms, m->ms, v.left_ms));
-    /* An extension has the id of the ACQUIRE. So if the client has repeated the ACQUIRE with NOTIFY, the
-     * message may be about either request. */
+    /* HELD for an extension has the REQUEST id of the ACQUIRE. So if the client has repeated the ACQUIRE with
+     * NOTIFY, HELD may be for either request. */
     bool acquires = q->verb == SL_ROUTE_ACQUIRE;
     x.unanswered = acquires && !extends(n, v.fence);
     put_record(r, now_ms, &x, fresh ? &n->held : NULL);

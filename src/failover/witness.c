@@ -126,7 +126,7 @@ void sl_witness_gone(struct sl_witness *w, sl_ms now_ms, sl_fence fence, bool at
     else if (w->due_ms == SL_NEVER) w->due_ms = now_ms + GATHERED_MS;
 }
 
-/* Get GONE for a node, with the grants from this one on. */
+/* Get GONE for a node, with the ended grants from this index on. Returns false if there are none. */
 static bool gone_for(const struct sl_witness *w, size_t from,
                      struct sl_failover_message *out)
 {

@@ -7,7 +7,8 @@
  * lost, another node becomes the witness, and the keeper sends it the notes that are not confirmed.
  *
  * The keeper reports every grant that has ended to all nodes, because the grant may be in any ledger
- * (GONE). It collects these reports for a few milliseconds. The witness receives them with the next note. */
+ * (GONE). It collects these reports for a few milliseconds. If it sends a note before that, the witness receives
+ * them with the note. */
 #ifndef SL_FAILOVER_WITNESS_H
 #define SL_FAILOVER_WITNESS_H
 
@@ -50,7 +51,7 @@ struct sl_witness {
     uint64_t size; /* A power of two; 0: no memory yet. */
     sl_ms due_ms;  /* When to send GONE; SL_NEVER: there is nothing to send. */
     size_t gone_count;
-    size_t gone_told;   /* The witness has received so many of them. */
+    size_t gone_told;   /* So many of them were already sent to the witness. */
     uint32_t gone_sent; /* The last node to which GONE was sent. */
     sl_fence gone[SL_GONE_MAX];
 };

@@ -170,7 +170,7 @@ struct sl_roster {
     const struct sl_entry *planned_for; /* The waiter for which the plan was made. */
     bool plan_is_old;                   /* The plan must be checked again. */
     bool holders_changed;               /* Holders outside the plan, or the session of
-                                         * that waiter, have changed. */
+                                         * `planned_for`, have changed. */
     uint32_t stolen;                    /* Holders that a forced grant overlaps. */
     uint32_t reclaimed;                 /* Holders that another table granted. */
     struct sl_list queues;       /* Sorted by priority, then by arrival of the heads. */

@@ -328,8 +328,8 @@ void sl_table_set_authority(struct sl_table *t, sl_ms until_ms);
  * session is NULL, the grant must have a lease, and its session id is 0. Grants may
  * be added in any order. Capacity and the limits of the table do not apply to them,
  * but no request is granted until all holders together fit. If the grant is already
- * in the table, the later expiry applies, and the grant becomes broken if the record
- * says so. The lease expires at most v->left_ms from now, and is certainly valid until
+ * in the table, the later expiry applies, and the grant becomes broken or stolen if
+ * the record says so. The lease expires at most v->left_ms from now, and is certainly valid until
  * v->unsure_ms before that: until then it can be extended. (The table may hold the
  * lock for a little longer than v->left_ms.)
  *

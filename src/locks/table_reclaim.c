@@ -63,8 +63,9 @@ static void merge_end(struct sl_table *t, const struct sl_grant_ref *p,
     sl_grant_set_unsure(p, unsure);
 }
 
-/* If a report says that a lease was broken or stolen, it cannot be extended. An inline holder cannot be
- * marked as stolen. Out of memory: EXTEND replies LOST instead of ASKED. */
+/* If a report says that a lease was broken or stolen (`asked`), it cannot be extended. An inline holder cannot be
+ * marked as stolen. If there is no memory to move it, it is marked as broken, so EXTEND replies LOST instead of
+ * ASKED. */
 static void bar_extension(struct sl_table *t, struct sl_now now, struct sl_grant_ref *p,
                           const struct sl_grant_view *v)
 {
@@ -206,7 +207,8 @@ static int reclaim_entry(struct sl_table *t, struct sl_now now, struct sl_sessio
     sl_roster_add_holder(r, e, t->index.seed);
     e->reclaimed = true;
     r->reclaimed++;
-    e->stolen = v->asked;
+    e->stolen =
+        v->asked; /* A reported grant is marked `asked` only if it was stolen. */
     r->stolen += v->asked;
     sl_table_count_entry(t, e);
     if (e->named != NULL) take_name(t, e, e->named);

@@ -43,7 +43,7 @@ static void take_place(struct sl_table *t, struct sl_entry *e, struct sl_entry *
     sl_list_remove(&j->of_session);
     sl_list_append(&s->mine, &j->of_session);
     sl_table_set_end(t, j, end_ms);
-    /* A thief does not ask its own session. */
+    /* A thief that now belongs to another session does not ask holders of that session, so make a new plan. */
     struct sl_roster *r = e->lock->roster;
     if (r->planned_for == e) r->holders_changed = true;
     sl_table_recheck(t, r);

@@ -127,8 +127,8 @@ void sl_proposer_evaluate_look(struct sl_node *n, struct sl_now now,
                                const struct sl_proposer_count *c)
 {
     if (sl_proposer_repeats(n, now, r, c)) return;
-    /* If there were a lease, one of these nodes would have it. If one has it, the other votes show whether it is
-     * agreed. */
+    /* If the acquisition had an agreed lease, one node of any majority would have it. If a node has a lease of it,
+     * the votes that are still open may show that it is agreed. */
     bool may_be_held = may_have_majority(c);
     if (may_be_held && c->open > 0) return;
     if (c->yes >= c->majority && !may_be_held) {

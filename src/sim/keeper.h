@@ -620,7 +620,7 @@ void ksim_node_receive(struct ksim_world *w, uint32_t i, uint32_t from,
 /* Carry out the orders of a node, check its invariants, and set its timer. Call this after each
  * call to a function of a node. */
 void ksim_node_settle(struct ksim_world *w, uint32_t i);
-/* Carry out the orders of the guests; and also those of the route. */
+/* Carry out the orders of the guests; those of the guests and of the route. */
 void ksim_node_guest_orders(struct ksim_world *w, uint32_t i);
 void ksim_node_orders(struct ksim_world *w, uint32_t i);
 /* Return the nodes to which a node has a link, as bits of their ids. */

@@ -263,8 +263,8 @@ void ksim_audit_reclaim(struct ksim_world *w, uint32_t from, sl_fence fence)
 {
     const struct ksim_grant *g = ksim_checker_find(&w->checker, fence);
     const struct ksim_made *x = &w->made[ksim_slot(fence, KSIM_MADE)];
-    /* A node that had a note, and has not received GONE, may report the lease to the next keeper, which sends it to
-     * this node again. */
+    /* A node that had a note, and has not received GONE, may report the lease to the next keeper, which then sends a
+     * note of it to the node `from`. */
     if (x->fence == fence && x->noted != 0) return;
     /* The journal may have a long lease, and its end only a moment later. */
     if (g == NULL || !g->ended || g->elsewhere || g->lease_ms > w->volatile_ms ||

@@ -127,8 +127,8 @@ static void note_highest(struct ksim_checker *k, const struct ksim_grant *g)
     } else if (g->fence > k->highest_alone[g->key]) k->highest_alone[g->key] = g->fence;
 }
 
-/* Whether a keeper of an earlier term than that of this fence has made the grant, because the clock of the keeper stood
- * still while it paused. By its clock, it still had authority. A grant without a lease needs nothing from etcd. */
+/* Whether the grant was made by a keeper of an earlier term than the fence `floor`, while its clock had stopped. By
+ * that clock, it still had authority. A grant without a lease needs no write to etcd. */
 static bool is_late(const struct ksim_checker *k, const struct ksim_grant *g,
                     sl_fence floor)
 {

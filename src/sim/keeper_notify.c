@@ -232,7 +232,8 @@ void ksim_notify_cut(struct ksim_world *w, uint32_t c, uint32_t way)
     struct ksim_client *x = &w->clients[c];
     struct ksim_way *y = &x->ways[way];
     uint64_t dial = y->dial;
-    /* The client does not know whether its lock was released. One without a lease ends with its connection. */
+    /* The client does not know whether CANCEL has released its lock. It closes its other connection too, so that a
+     * lock without a lease ends. */
     bool released = y->busy && y->command.verb == KSIM_CANCEL && y->command.fence != 0;
     y->busy = false;
     if (released) ksim_client_hang_up(w, c, 1 - way, false);

@@ -27,8 +27,8 @@ static void begin_change(struct ksim_world *w, uint32_t i)
 
 /* ---- commands at the keeper ---- */
 
-/* Undo a grant that was not acknowledged; another node may know it already. An extension stays: the reply to
- * a later EXTEND, which waits as well, may show its expiry. */
+/* Undo a grant that was not acknowledged; another node may know it already. This function does not undo an
+ * extension: the reply to a later EXTEND, which waits as well, may show its expiry. */
 static void take_back(struct ksim_world *w, uint32_t i, struct ksim_request *q)
 {
     const struct sl_grant g = {.fence = q->parked.fence,
@@ -230,8 +230,8 @@ static void acknowledge(struct ksim_world *w, uint32_t i, struct ksim_request *q
 }
 
 /* Whether the change that a reply shows still exists. If the reply waited, the lease may have expired. An
- * extension may also have been undone: if an earlier extension was later, this one kept its expiry, and
- * there may have been no memory for the note of the earlier one. */
+ * extension may also have been undone: if an earlier EXTEND had set a later expiry, this one kept that expiry; if
+ * there was then no memory for the note of the earlier one, that expiry was undone. */
 static bool is_in_table(const struct ksim_world *w, uint32_t i,
                         const struct ksim_request *q)
 {

@@ -690,7 +690,7 @@ def BREAK_works_through_any_node(t):
     sub = c.client(3)
     sub.subscribe("lock:k")
     fence = holder.acquire("k", "LEASE", "60s")
-    events = sub.messages(1)  # Node 3 publishes nothing about the lease before it knows that it was granted.
+    events = sub.messages(1)  # Node 3 publishes no event of the lease before it has learned of the grant.
     check(two("BREAK", "k", fence + 16), 0, "another fence")
     check(two("BREAK", "k", fence), 1)
     check(holder.push()[:3], [b"lock", b"k", b"broken"])

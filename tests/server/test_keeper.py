@@ -440,7 +440,7 @@ for how in ("break", "now", "steal"):
 
 @test
 def a_cancelled_lock_without_a_lease_is_not_held_by_the_next_keeper(t):
-    """Its node would report it, and the connection that had acquired it stays open."""
+    """The client's node would report the lock, and the connection that acquired it stays open."""
     with trio(t) as (live, keeper, one, two):
         id_ = b"an id of 16 byte"
         holder, other, b = live.clients(one, one, two)

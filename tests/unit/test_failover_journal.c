@@ -721,7 +721,7 @@ UNIT_TEST(the_entry_of_a_broken_grant_that_is_held_again_stays)
 }
 
 static sl_fence broke;  /* The last grant that an entry says is broken or stolen, */
-static bool was_stolen; /* and which of them. */
+static bool was_stolen; /* and whether it is stolen, and not broken. */
 
 static void note_broke(void *arg, sl_ms now_ms, sl_fence fence, bool stolen)
 {

@@ -1171,7 +1171,7 @@ UNIT_TEST(without_a_keeper_all_requests_of_a_session_are_answered)
 }
 
 /* The client has repeated the ACQUIRE of a grant that it holds, with NOTIFY. The extension has the id of that
- * ACQUIRE, so the caller finds the queued request. */
+ * ACQUIRE, so the caller takes HELD for the queued request. */
 UNIT_TEST(an_extension_shows_the_grant_while_the_client_repeats_its_acquisition)
 {
     for (sl_fence extended = 4; extended <= 5; extended++) {
@@ -1327,7 +1327,7 @@ UNIT_TEST(an_unchanged_heartbeat_keeps_the_clients_of_a_cut_off_node)
     assert_string_equal(orders(), "close 1: cut off\n");
 }
 
-/* The next keeper waits for the end of this authority, but not for the report of this node. */
+/* The next keeper waits for the end of this node's authority, but not for its report. */
 UNIT_TEST(a_node_that_was_the_keeper_cuts_off_clients_whatever_the_next_keeper_stores)
 {
     const struct sl_record held = {.session = 1,

@@ -136,7 +136,7 @@ UNIT_TEST(a_lease_that_has_ended_needs_no_note)
     assert_string_equal(sent(), "3: gone 1\n");
 }
 
-/* If the keeper failed between the two, the next keeper would hold a lock for a client that has
+/* If the keeper failed between the note and GONE, the next keeper would hold a lock for a client that has
  * released it. */
 UNIT_TEST(the_witness_learns_of_ends_with_the_next_note)
 {
@@ -154,7 +154,7 @@ UNIT_TEST(the_witness_learns_of_ends_with_the_next_note)
     assert_string_equal(sent(), "");
 }
 
-UNIT_TEST(another_witness_has_not_learned_of_ends)
+UNIT_TEST(a_new_witness_learns_of_all_ends)
 {
     sl_witness_gone(&w, now.ms, 77, false);
     take("k", 30000);

@@ -206,7 +206,7 @@ STAGE_TEST(a_repeated_request_does_not_wait_behind_others, 3)
     waits(s, b);
 }
 
-/* Otherwise it would wait behind the other request, which waits for its lease. */
+/* Otherwise the repeated request would wait behind OTHER, which waits for the lease of FIRST. */
 STAGE_TEST(a_repeated_request_waits_for_the_node_that_knows_the_grant, 3)
 {
     cut(s, 1, 2, SL_MESSAGE_ACQUIRE);

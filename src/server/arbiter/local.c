@@ -266,8 +266,8 @@ static void cancel(struct request *r)
     }
     if (n == 2) {
         released(r, &past);
-        /* Before the reply: the node of the holder has a record, and if the grant has no lease, the next
-         * keeper would hold it until its connection closes. */
+        /* Report the end before the reply: the holder's node has a record. If the keeper failed first, the next
+         * keeper would hold a grant without a lease until the holder's connection closes. */
         sl_local_notify_gone(s, past.fence, true);
     }
     sl_request_cancelled(r);
