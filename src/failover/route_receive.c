@@ -82,7 +82,9 @@ static void receive_reply(struct sl_route *r, struct sl_route_request *q, uint64
      * record again. */
     if (q->had_record && reply.n > 0 && reply.at[0] == ':') {
         struct sl_record *x = sl_ledger_find(&r->ledger, q->released_fence);
-        if (x != NULL) sl_ledger_drop(&r->ledger, x);
+        /* A grant without a lease may have moved to another session. */
+        if (x != NULL && (x->leased || x->session == n->id))
+            sl_ledger_drop(&r->ledger, x);
     }
     q->unanswered = 0;
     note_transaction(q, tx);

@@ -131,6 +131,9 @@ void sl_proposer_finish(struct sl_node *n, struct sl_now now,
                         struct sl_proposer_request *r, int status);
 void sl_proposer_finish_with(struct sl_node *n, struct sl_now now,
                              struct sl_proposer_request *r, int64_t number);
+#define SL_PROPOSER_MAY_HOLD                                      \
+    "an earlier request with this REQUEST id may hold the lock; " \
+    "retry, or send CANCEL"
 void sl_proposer_finish_because(struct sl_node *n, struct sl_now now,
                                 struct sl_proposer_request *r, int status,
                                 const char *reason);

@@ -85,8 +85,10 @@ static void no_quorum(struct sl_node *n, struct sl_now now,
     r->outcome = SL_OUTCOME_NOQUORUM;
     sl_proposer_note_votes(r, c);
     if (sl_proposer_retry_for_membership(n, now, r, c)) return;
-    if (!r->waits || now.ms >= r->wait_end_ms)
-        sl_proposer_finish_no_quorum(n, now, r, c);
+    bool over = !r->waits || now.ms >= r->wait_end_ms;
+    if (over && c->yes >= c->majority)
+        sl_proposer_finish_because(n, now, r, SLUICE_ENOQUORUM, SL_PROPOSER_MAY_HOLD);
+    else if (over) sl_proposer_finish_no_quorum(n, now, r, c);
     else sl_proposer_try_again(n, r, now.ms + SL_PROPOSER_RETRY_MS / 2);
 }
 

@@ -287,10 +287,7 @@ static void reject(struct sl_node *n, struct sl_now now, struct sl_proposer_requ
             n, now, r, SLUICE_ENOQUORUM,
             "concurrent requests split the votes; retry, or use WAIT");
     } else if (c->mine > 0) {
-        sl_proposer_finish_because(
-            n, now, r, SLUICE_ENOQUORUM,
-            "an earlier request with this REQUEST id may hold the "
-            "lock; retry, or send CANCEL");
+        sl_proposer_finish_because(n, now, r, SLUICE_ENOQUORUM, SL_PROPOSER_MAY_HOLD);
     } else if (r->outcome == SL_OUTCOME_NOQUORUM && !sl_proposer_queue_is_first(r))
         sl_proposer_finish_like(n, now, r, sl_proposer_queue_head(r->key));
     else if (r->outcome == SL_OUTCOME_NOQUORUM)

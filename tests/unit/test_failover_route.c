@@ -563,6 +563,27 @@ UNIT_TEST(an_extension_that_crosses_a_release_leaves_no_record)
     assert_int_equal(route.ledger.by_fence.count, 0);
 }
 
+/* Session 2 repeats the ACQUIRE of a lock without a lease before session 1 sends RELEASE. */
+UNIT_TEST(
+    a_release_that_a_repeated_acquire_overtakes_leaves_the_record_of_the_new_holder)
+{
+    const sl_fence gone[] = {5};
+    open_route(7);
+    grant(1, "k", 5, SL_NEVER);
+    SUBMIT(2, "ACQUIRE", .verb = SL_ROUTE_ACQUIRE, .key = text("k"));
+    orders();
+    SUBMIT(1, "RELEASE", .verb = SL_ROUTE_RELEASE, .key = text("k"), .fence = 5);
+    orders();
+    RECEIVE(GONE, .gone = gone, .gone_count = 1);
+    RECEIVE(
+        HELD, .session = 2, .yes = true, .key = text("k"),
+        .grant = {.fence = 5, .left_ms = SL_NEVER, .units = 1, .per = 1, .buckets = 1});
+    RECEIVE(SAY, .session = 2, .what = SL_SAY_LAST, .bytes = text("*6\r\n"));
+    orders();
+    RECEIVE(SAY, .session = 1, .what = SL_SAY_LAST, .bytes = text(":0\r\n"));
+    assert_true(sl_route_holds_unleased(&sessions[2]));
+}
+
 UNIT_TEST(a_grant_that_is_released_while_this_node_steps_down_leaves_the_ledger)
 {
     sl_route_lead(&route, now, 1, 7);

@@ -223,6 +223,25 @@ STAGE_TEST(a_repeated_request_waits_for_the_node_that_knows_the_grant, 3)
     assert_true(g->fence == fence && g->replay);
 }
 
+/* The node that made the grant was killed before the others knew that the lease is agreed. */
+STAGE_TEST(a_repeated_request_says_that_an_earlier_one_may_hold_the_lock, 3)
+{
+    cut(s, 1, 0, SL_MESSAGE_TEACH);
+    cut(s, 1, 3, SL_MESSAGE_ACQUIRE);
+    granted(s, ASK(1, FIRST, .lease_ms = 9000));
+    waits(s, ASK(2, OTHER, .wait_ms = 60000));
+    kill_node(s, 1);
+    open_all(s);
+    uint64_t b = ASK(2, FIRST, .lease_ms = 9000);
+    outcome(s, b);
+    refused(s, b, SLUICE_ENOQUORUM);
+    assert_non_null(strstr(answer_to(s, b)->reason, "an earlier request"));
+    uint64_t c = ASK(2, FIRST, .lease_ms = 9000, .wait_ms = 20000);
+    waits(s, c);
+    pass(s, 9500);
+    outcome(s, c); /* It does not wait forever. */
+}
+
 STAGE_TEST(a_request_keeps_its_position_for_linger, 3)
 {
     sl_fence fence = granted(s, ASK(1, .lease_ms = 9000));
