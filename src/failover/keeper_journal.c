@@ -257,6 +257,9 @@ static bool put_grant(void *arg, const struct sl_grant_change *c)
     const struct sl_grant_view *v = &c->grant;
     sl_ms step = k->settings.volatile_ms < SL_BOUND_STEP_MS ? k->settings.volatile_ms
                                                             : SL_BOUND_STEP_MS;
+    /* If the lease is not extended, do not round the bound up. Otherwise a lease that each keeper restores and
+     * records again would become longer and longer. */
+    if (c->before_ms == v->end_ms) step = 0;
     if (v->end_ms - k->now_ms > k->settings.volatile_ms || v->broken || v->stolen)
         return record_grant(k, c, step);
     if (c->before_ms == 0) need(k, sl_journal_need(k->rules, c->key));

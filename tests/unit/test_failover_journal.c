@@ -437,6 +437,27 @@ UNIT_TEST(a_long_lease_is_restored_and_does_not_expire_too_early)
     assert_true(acknowledged(y)); /* Within the bound that is recorded. */
 }
 
+UNIT_TEST(a_lease_that_is_recorded_again_does_not_become_longer)
+{
+    struct sl_ended past;
+    struct keeper *x = first();
+    sl_fence fence = acquire(x, "k", 60000);
+    write_all(x);
+    renew(x);
+    struct keeper *y = next();
+    sl_ms left = left_of(y, "k");
+    sl_keeper_journal_change(&y->k, y->now.ms);
+    assert_int_equal(sl_table_break(y->table, y->now, text("k"), fence, false, &past),
+                     1);
+    assert_int_equal(write_all(y), 1);
+    renew(y);
+    sl_keeper_journal_end(&x->k);
+    sl_table_reset(x->table);
+    begin(x);
+    assert_true(left_of(x, "k") >= left);
+    assert_true(left_of(x, "k") <= left + left / 499 + 10); /* The clocks may differ. */
+}
+
 /* A node has reported the lease: it ends in 9000 ms at most, and 1024 ms earlier at least. */
 UNIT_TEST(a_restored_lease_is_extended_only_while_it_is_certainly_valid)
 {
