@@ -495,6 +495,7 @@ struct ksim_forged {
 /* What ksim_rules_received() needs to know from before the message. */
 struct ksim_before {
     bool open, closed, known;
+    bool loses;     /* The keeper rejects a grant without a lease; */
     bool has_route; /* The node has a route, */
     bool recorded;  /* and a record of the grant; */
     bool asks;      /* the session of the message has a request; */

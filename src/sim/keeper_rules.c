@@ -470,9 +470,28 @@ void ksim_rules_receive(struct ksim_world *w, uint32_t i, uint32_t from,
     if ((m->type == SL_FAILOVER_DO || m->type == SL_FAILOVER_CLOCK) && of_guest &&
         (!n->f.guests.leads || !b->open))
         n->not_to |= 1u << (from - 1);
+    const struct sl_record *x = sl_ledger_find(&n->f.route.ledger, m->fence);
+    b->loses = m->type == SL_FAILOVER_LOST && x != NULL && !x->leased &&
+               x->session == m->session;
     if (m->type != SL_FAILOVER_RECLAIM) return;
     b->closed = !waits;
     b->known = is_known(w, i, m->key, m->grant.fence, &v);
+}
+
+/* The keeper has rejected a grant without a lease, so the node closes the connection of the client. */
+static void check_lost(struct ksim_world *w, uint32_t i,
+                       const struct sl_failover_message *m)
+{
+    const struct sl_route *r = &w->nodes[i].f.route;
+    const struct sl_route_session *s = sl_route_session_find(r, m->session);
+    if (s == NULL || sl_ledger_find(&r->ledger, m->fence) != NULL) return;
+    if (s->close == SL_ROUTE_STAYS &&
+        sl_container_of(s, const struct ksim_conn, route)->open)
+        KSIM_WRONG(
+            w,
+            "n%u keeps the connection of a client, although the keeper has rejected "
+            "its grant with fence %" PRIu64,
+            i + 1, m->fence);
 }
 
 static void check_guests(struct ksim_world *w, uint32_t i, uint32_t from, bool come)
@@ -521,6 +540,7 @@ void ksim_rules_received(struct ksim_world *w, uint32_t i, uint32_t from,
         is_known(w, i, m->key, m->grant.fence, &v))
         KSIM_WRONG(w, "n%u adds fence %" PRIu64 " after its wait", i + 1,
                    m->grant.fence);
+    if (b->loses) check_lost(w, i, m);
     if (m->type == SL_FAILOVER_HELD || m->type == SL_FAILOVER_NOTE)
         check_record(w, i, from, m->grant.fence, m->key);
     ksim_leases_received(w, i, from, m, b);
