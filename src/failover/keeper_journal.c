@@ -168,9 +168,9 @@ static bool record_grant(struct sl_keeper_journal *k, const struct sl_grant_chan
     assert(!k->reads || v.broken || v.stolen);
     sl_ms end_ms = to_journal_time(k, k->now_ms, v.end_ms);
     sl_ms bound_ms = round_up(end_ms, step);
-    /* The next keeper restores the lease until the bound, and for longer by up to 1 in 499 for its clock. */
+    /* The next keeper holds the lease for longer, by up to 1 in 499 for its clock. */
     if (v.unsure_ms > 0 && v.unsure_ms != SL_NEVER)
-        v.unsure_ms += bound_ms - end_ms + (v.end_ms - k->now_ms) / 200 + 10;
+        v.unsure_ms += (v.end_ms - k->now_ms) / 200 + 10;
     if (b == NULL || !write_value(k, &v, &value)) {
         need(k, SL_JOURNAL_FAILED);
         return b != NULL;
@@ -259,7 +259,7 @@ static bool put_grant(void *arg, const struct sl_grant_change *c)
                                                             : SL_BOUND_STEP_MS;
     /* If the lease is not extended, do not round the bound up. Otherwise a lease that each keeper restores and
      * records again would become longer and longer. */
-    if (c->before_ms == v->end_ms) step = 0;
+    if (c->before_ms == v->end_ms || v->unsure_ms > 0) step = 0;
     if (v->end_ms - k->now_ms > k->settings.volatile_ms || v->broken || v->stolen)
         return record_grant(k, c, step);
     if (c->before_ms == 0) need(k, sl_journal_need(k->rules, c->key));

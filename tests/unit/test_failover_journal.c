@@ -489,7 +489,7 @@ UNIT_TEST(a_restored_lease_is_extended_only_while_it_is_certainly_valid)
 #define ID "0123456789abcdef"
 
 /* A node reports a lease of 15 s with an id, and its client repeats its request. So the keeper records the
- * lease, with a bound of 20 s. */
+ * lease. */
 static void repeat_reported(struct keeper *x)
 {
     const struct sl_want want = {.key = text("k"),
