@@ -46,9 +46,8 @@ struct sl_election {
     uint64_t announced_term;        /* The term in the last KEEPER order. */
     sl_ms heartbeat_seen_ms;        /* When the current heartbeat was first seen. */
     bool storage_answers;           /* Whether the storage answered the last request. */
-    sl_ms
-        answered_ms; /* When the newest answered request was sent; after a gap, and for
-                             * a report of the watch: when it arrived. */
+    /* When the newest answered request was sent; after a gap, and for a report of the watch: when it arrived. */
+    sl_ms answered_ms;
     sl_ms answers_since_ms; /* Since when it has answered without a gap. */
     sl_ms known_at_ms;      /* When the last answered READ_TERM was requested. */
 

@@ -485,8 +485,8 @@ static void cut_off_unleased(struct sl_route *r, sl_ms now_ms)
     r->read_again_ms = now_ms + READ_AGAIN_MS;
     sl_election_read_soon(r->settings.election, now_ms);
     if (r->certain_ms + CUT_OFF_MS > now_ms) return;
-    /* While the table is copied, the ledger lacks some grants, so close every session that the table still has a
-     * grant without a lease of. */
+    /* While the table is copied, the ledger lacks some grants. So also close every session that still has a grant
+     * without a lease in the table. */
     for (struct sl_list *i = r->sessions.next; i != &r->sessions; i = i->next) {
         struct sl_route_session *n = sl_container_of(i, struct sl_route_session, all);
         bool holds = sl_route_holds_unleased(n) ||

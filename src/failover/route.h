@@ -159,9 +159,8 @@ struct sl_route {
     bool leads; /* This node is the keeper. */
     bool
         exporting; /* This node was the keeper, and is copying its table to the ledger. */
-    bool
-        cut_off; /* Since this node stepped down, it has closed the connections of clients that hold grants
-                  * without a lease. */
+    /* Since this node stepped down, it has closed the connections of clients that hold grants without a lease. */
+    bool cut_off;
     uint32_t keeper; /* 0: unknown. */
     uint64_t keeper_term;
     /* When the last route was lost; SL_NEVER: a route exists. */

@@ -207,8 +207,8 @@ static int reclaim_entry(struct sl_table *t, struct sl_now now, struct sl_sessio
     sl_roster_add_holder(r, e, t->index.seed);
     e->reclaimed = true;
     r->reclaimed++;
-    e->stolen =
-        v->asked; /* A reported grant is marked `asked` only if it was stolen. */
+    /* A reported grant is marked `asked` only if it was stolen. */
+    e->stolen = v->asked;
     r->stolen += v->asked;
     sl_table_count_entry(t, e);
     if (e->named != NULL) take_name(t, e, e->named);
